@@ -1,0 +1,89 @@
+"""Frozen dataclasses that are pytrees, and the check of what a person typed into them."""
+
+import copy
+import dataclasses
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_T = TypeVar("_T")
+
+
+def static(**kwargs: Any) -> Any:
+    """A dataclass field that is part of the tree's structure, not a leaf."""
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
+def struct(cls: type[_T]) -> type[_T]:
+    """Make `cls` a frozen dataclass and a pytree whose rebuilding skips `__post_init__`.
+
+    `jax.tree_util.register_dataclass` rebuilds through the constructor, so every `tree.map` would
+    check values again (and wait for the accelerator to see them); here only a person's call does.
+    """
+    made: Any = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    fields = dataclasses.fields(made)
+    leaves = [f.name for f in fields if not f.metadata.get("static")]
+    fixed = [f.name for f in fields if f.metadata.get("static")]
+
+    def flatten(tree: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        return [getattr(tree, name) for name in leaves], tuple(getattr(tree, n) for n in fixed)
+
+    def flatten_with_keys(tree: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        children, aux = flatten(tree)
+        keys = map(jax.tree_util.GetAttrKey, leaves)
+        return list(zip(keys, children, strict=True)), aux
+
+    def unflatten(aux: tuple[Any, ...], children: Any) -> Any:
+        tree = object.__new__(made)
+        for name, value in zip(leaves + fixed, (*children, *aux), strict=True):
+            object.__setattr__(tree, name, value)
+        return tree
+
+    jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
+    return made
+
+
+def check(tree: Any, field: str, allowed: str, ok: Callable[[np.ndarray], Any]) -> None:
+    """Turn one field of a struct into a floating array and refuse values that are not `allowed`.
+
+    Traced values pass unchecked: inside `jit` nothing raises.
+    """
+    name, value = f"{type(tree).__name__}.{field}", getattr(tree, field)
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be {allowed}; got {value!r}") from error
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        if not jnp.issubdtype(array.dtype, jnp.integer):
+            raise ValueError(f"{name} must be {allowed}; got {value!r}")
+        array = array.astype(float)
+    if not isinstance(array, jax.core.Tracer):
+        # Checked at the precision it was typed in: float32 rounds 1 - 1e-9 to 1.
+        typed = np.asarray(array if isinstance(value, jax.Array) else value, dtype=float)
+        bad = np.argwhere(~(np.isfinite(typed) & ok(typed)))
+        if bad.size:
+            index = tuple(int(i) for i in bad[0])
+            place = f" at index {index[0] if len(index) == 1 else index}" if index else ""
+            raise ValueError(f"{name} must be {allowed}; got {float(typed[index])!r}{place}")
+    object.__setattr__(tree, field, array)
+
+
+def check_callable(tree: Any, field: str) -> None:
+    """Refuse what cannot be called; a plain function becomes a pytree without leaves."""
+    value = getattr(tree, field)
+    if not callable(value):
+        raise ValueError(f"{type(tree).__name__}.{field} must be callable; got {value!r}")
+    if isinstance(value, types.FunctionType):
+        object.__setattr__(tree, field, jax.tree_util.Partial(value))
+
+
+def with_field(tree: _T, field: str, value: Any) -> _T:
+    """A copy of `tree` with one field replaced, unchecked (the value is computed, not typed in)."""
+    new = copy.copy(tree)
+    object.__setattr__(new, field, value)
+    return new

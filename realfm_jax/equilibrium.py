@@ -1,0 +1,216 @@
+"""The Nash equilibrium of a game, and everything that follows from it."""
+
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from realfm_jax._struct import struct
+from realfm_jax.accuracy import Curve
+from realfm_jax.best_response import (
+    FixedPoint,
+    Position,
+    best_error,
+    fixed_point,
+    in_position,
+    opponents_of,
+    utility_of,
+)
+from realfm_jax.game import Devices, Federation, Game
+from realfm_jax.local import LocalOptimum, local_optimum
+from realfm_jax.mechanism import (
+    RealFM,
+    Rewards,
+    checked_contribution,
+    federate,
+    reward_rate,
+    rewards_at,
+)
+from realfm_jax.payoff import value_at
+from realfm_jax.scalar import SPAN, root
+
+Method = Literal["auto", "aggregate", "best_response"]
+
+
+@struct
+class Equilibrium(Rewards):
+    """A Nash equilibrium and what everybody gets in it; see `Rewards` for the inherited fields.
+
+    Attributes:
+      contribution: m_i, [n], samples.
+      local: what each device reaches on its own.
+      better_alone: [n], devices whose local model beats the federated one (assumption 3 violated).
+      residual: relative distance from equilibrium, [].
+      steps: iterations taken, [].
+      converged: whether `residual` is down at rounding level, [].
+    """
+
+    contribution: Array
+    local: LocalOptimum
+    better_alone: Array
+    residual: Array
+    steps: Array
+    converged: Array
+
+
+@jax.jit(static_argnames=("method",))
+def solve(game: Game, method: Method = "auto", start: ArrayLike | None = None) -> Equilibrium:
+    """The Nash equilibrium of the game (thm:main); of several, the one with the most data.
+
+    Args:
+      game: the game.
+      method: "aggregate" finds RealFM's equilibrium as a root in the total contribution, O(n) and fast;
+        "best_response" follows every device's best response, for any mechanism; "auto" takes the first
+        where it applies, and goes on with the second where a device would still move.
+      start: contributions to start the best responses from, [n]; `None`: from above (RealFM), else
+        from the local optimum.
+
+    Nothing raises inside: look at `.converged`. Can be jitted, vmapped and differentiated.
+
+    >>> import realfm_jax as rfm
+    >>> devices = rfm.Devices(cost=jnp.full(16, 2.5e-4), accuracy=rfm.GeneralizationBound(0.95, 10.0))
+    >>> eq = solve(rfm.Game(devices, rfm.Server(), rfm.RealFM()))
+    >>> round(float(eq.server_accuracy), 4)
+    0.9438
+    """
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}")
+    if method == "aggregate" and not isinstance(game.mechanism, RealFM):
+        name = type(game.mechanism).__name__
+        raise ValueError(f"method 'aggregate' needs the mechanism RealFM; got {name}")
+    alone = local_optimum(game.devices)
+    if method == "best_response" or not isinstance(game.mechanism, RealFM):
+        begin = starts(game, alone)[0] if start is None else jnp.asarray(start)
+        found = fixed_point(game, alone, begin.astype(alone.contribution.dtype), jnp.asarray(True))
+    else:
+        found = _aggregate(game, alone)
+        if method == "auto":
+            settled = found.residual <= _tolerance(found.residual)
+            found = lax.cond(
+                settled,
+                lambda: found,
+                lambda: fixed_point(game, alone, found.contribution, ~settled),
+            )
+    return _equilibrium(game, alone, found)
+
+
+def _tolerance(x: Array) -> Array:
+    return 100 * jnp.finfo(x.dtype).eps ** 0.6
+
+
+def _equilibrium(game: Game, alone: LocalOptimum, found: FixedPoint) -> Equilibrium:
+    m = found.contribution
+    given = rewards_at(game, alone, m)
+    return Equilibrium(
+        **{name: getattr(given, name) for name in Rewards.__dataclass_fields__},
+        contribution=m,
+        local=alone,
+        better_alone=given.federation.error > alone.error,
+        residual=lax.stop_gradient(found.residual),
+        steps=found.steps,
+        converged=found.residual <= _tolerance(found.residual),
+    )
+
+
+def _replies(game: Game, alone: LocalOptimum, federation: Federation) -> Array:
+    """m_i^* of every device at given aggregates, [n]."""
+
+    def one(device: Devices, alone: LocalOptimum) -> Array:
+        return game.mechanism.full_reward_contribution(device, alone, federation)
+
+    return jax.vmap(one)(game.devices.each(), alone)
+
+
+def starts(game: Game, alone: LocalOptimum) -> Array:
+    """Contributions to start best responses from, [starts, n]; the first is the default.
+
+    From above (replies to the best possible model) for RealFM, else from the local optimum; then twice and
+    half the local optimum.
+    """
+    first = alone.contribution
+    if isinstance(game.mechanism, RealFM):
+        zero = jnp.zeros_like(first[0])
+        first = _replies(game, alone, Federation(zero, best_error(game), zero))
+    return jnp.stack([first, 2 * alone.contribution, alone.contribution / 2])
+
+
+def outcome_at(game: Game, contribution: ArrayLike) -> Equilibrium:
+    """The outcome of any contributions of yours, equilibrium or not, e.g. for `certify`."""
+    m = checked_contribution(game, contribution)
+    nowhere = jnp.full((), jnp.nan, m.dtype)
+    return _equilibrium(game, local_optimum(game.devices), FixedPoint(m, nowhere, jnp.zeros((), int)))
+
+
+def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
+    """RealFM's equilibrium as a root of sum of m_i^*(S, A) = S in the total S.
+
+    A, the mean a_opt weighted by contribution, is a second unknown where devices differ in it: then the
+    root S(A) is a function inside the root in A.
+    """
+    curve, a_opt = game.server_accuracy_curve, game.devices.a_opt
+    local_total = alone.contribution.sum()
+    highest = _highest_total(game, alone)
+    lowest = jnp.maximum(local_total, _no_use(curve, highest))
+
+    def replies(log_total: Array, mean_a_opt: Array) -> Array:
+        total = jnp.exp(log_total)
+        return _replies(game, alone, federate(game.server, curve, total, total * mean_a_opt))
+
+    def log_total(mean_a_opt: Array) -> tuple[Array, Array]:
+        def excess(x: Array) -> Array:
+            return _log(replies(x, mean_a_opt).sum()) - x
+
+        return root(excess, jnp.log(lowest), jnp.log(jnp.maximum(highest, lowest)))
+
+    def mean_excess(mean_a_opt: Array) -> Array:
+        m = replies(log_total(mean_a_opt)[0], mean_a_opt)
+        return (m * (a_opt - mean_a_opt)).sum() / jnp.maximum(m.sum(), lowest)
+
+    mean, outer_steps = a_opt[0], jnp.ones((), int)
+    if jnp.ndim(getattr(game.devices.accuracy, "a_opt", 0.0)):
+        mean, outer_steps = root(mean_excess, a_opt.min(), a_opt.max())
+    x, steps = log_total(mean)
+    m = replies(x, mean)
+    balance = jnp.abs(_log(m.sum()) - x)
+    # All costs prohibitive and no way up: nobody contributes anything.
+    m = jnp.where((local_total == 0) & (balance > 1e-3), 0.0, m)
+    residual = jnp.maximum(jnp.where(m.sum() > 0, balance, 0.0), _unrest(game, alone, m))
+    return FixedPoint(m, residual, steps * outer_steps)
+
+
+def _log(x: Array) -> Array:
+    return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
+
+
+def _no_use(curve: Curve, highest: Array) -> Array:
+    """A total so small that the federated model is useless, []."""
+    return curve.useless if hasattr(curve, "useless") else highest * jnp.exp(-SPAN)
+
+
+def _highest_total(game: Game, alone: LocalOptimum) -> Array:
+    """An upper bound of the equilibrium's total: value handed out, over the lowest cost."""
+    error = best_error(game)
+    one = jnp.ones_like(error)
+    free = Federation(one, error, reward_rate(game.server, error, one))
+    extra = (_replies(game, alone, Federation(one, error, 0 * one)) - alone.contribution)
+    cost = game.devices.each().cost
+    handed_out = ((cost + game.mechanism.epsilon) * extra).sum() + free.reward_rate
+    return alone.contribution.sum() + handed_out / cost.min()
+
+
+def _unrest(game: Game, alone: LocalOptimum, m: Array) -> Array:
+    """How much the keenest device would still gain by a sample more or less, relative to its cost, []."""
+    nudge = jnp.sqrt(jnp.finfo(m.dtype).eps)
+
+    def one(position: Position, m: Array) -> Array:
+        def slope(m: Array) -> Array:
+            return jax.grad(utility_of)(m, position)
+
+        more, less = slope(m * (1 + nudge)), -slope(m * (1 - nudge))
+        return jnp.where(m > 0, jnp.maximum(more, less), 0.0) / position.device.cost
+
+    m = lax.stop_gradient(m)
+    unrest = in_position(game, one, alone, opponents_of(game.devices, m), m)
+    return lax.stop_gradient(jnp.maximum(unrest.max(), 0.0))

@@ -1,0 +1,97 @@
+"""What a device does alone: its utility and the amount of data that maximises it."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from realfm_jax._struct import struct
+from realfm_jax.accuracy import PLENTY, GeneralizationBound, InverseSqrt, error_at
+from realfm_jax.game import Devices
+from realfm_jax.payoff import Expansion, LinearPayoff, PowerPayoff, expand, value_at
+from realfm_jax.scalar import argmax, root
+
+
+@struct
+class LocalOptimum:
+    """What each device reaches on its own (thm:local-optimal).
+
+    Attributes:
+      contribution: m_i^o, [n], samples; 0 where no amount of data pays.
+      utility: u_i(m_i^o), [n], >= 0.
+      payoff: phi_i seen from the local accuracy, [n] each.
+    """
+
+    contribution: Array
+    utility: Array
+    payoff: Expansion
+
+    @property
+    def error(self) -> Array:
+        """1 - a_i(m_i^o), [n]."""
+        return self.payoff.error
+
+    @property
+    def accuracy(self) -> Array:
+        """a_i(m_i^o), the paper's a-bar_i, [n]."""
+        return 1 - self.error
+
+
+def local_utility(devices: Devices, contribution: ArrayLike) -> Array:
+    """u_i(m) = phi_i(a_i(m)) - c_i m, utility of training alone on m samples (eq:utility), [n].
+
+    >>> from realfm_jax import InverseSqrt, LinearPayoff
+    >>> device = Devices(cost=1e-3, accuracy=InverseSqrt(a_opt=0.9, k=0.25), payoff=LinearPayoff())
+    >>> round(float(local_utility(device, 100.0)), 4)
+    0.7
+    """
+    value = value_at(devices.payoff, error_at(devices.accuracy, contribution))
+    return value - devices.cost * contribution
+
+
+@jax.jit
+def local_optimum(devices: Devices) -> LocalOptimum:
+    """The amount of data that maximises each device's local utility (thm:local-optimal), [n].
+
+    The global maximiser: the right-most m with phi'(a) a'(m) = c, and 0 if the utility there is not
+    positive. Curves and payoffs other than the package's are searched on a grid first.
+
+    >>> from realfm_jax import GeneralizationBound
+    >>> alone = local_optimum(Devices(cost=2.5e-4, accuracy=GeneralizationBound(a_opt=0.95, k=10.0)))
+    >>> round(float(alone.contribution[0]), -2)
+    198500.0
+    """
+    known = isinstance(devices.accuracy, GeneralizationBound | InverseSqrt) and isinstance(
+        devices.payoff, PowerPayoff | LinearPayoff
+    )
+
+    def one(device: Devices) -> LocalOptimum:
+        stationary = (_last_stationary_point if known else _best_found)(device)
+        utility = local_utility(device, stationary)
+        contribution = jnp.where(utility > 0, stationary, 0.0)
+        seen = expand(device.payoff, error_at(device.accuracy, contribution))
+        return LocalOptimum(contribution, jnp.maximum(utility, 0.0), seen)
+
+    return jax.vmap(one)(devices.each())
+
+
+def _last_stationary_point(device: Devices) -> Array:
+    """The right-most root of log(phi'(a) a'(m)) - log c in log m, one device."""
+    curve, payoff, cost = device.accuracy, device.payoff, device.cost
+
+    def value(m: Array) -> Array:
+        # Not clipped at accuracy 0: there the logarithm of a zero slope would be -inf.
+        return value_at(payoff, 1 - curve.a_opt + curve.shortfall(m))
+
+    def excess(x: Array) -> Array:
+        return jnp.log(jax.grad(value)(jnp.exp(x))) - jnp.log(cost)
+
+    low = jnp.log(curve.useless)
+    high = jnp.log(value_at(payoff, 1 - curve.a_opt) / cost)
+    return jnp.exp(root(excess, low, jnp.maximum(low, high))[0])
+
+
+def _best_found(device: Devices) -> Array:
+    """The global maximiser of any curve and payoff, one device."""
+    most = value_at(device.payoff, error_at(device.accuracy, PLENTY)) / device.cost
+    return argmax(lambda m, d: local_utility(d, m), device, most)

@@ -1,0 +1,132 @@
+"""One-dimensional problems, written once: a root, and a global maximum that may sit in a kink.
+
+Both are solved inside a bracket without derivatives of the solver, and differentiated by the implicit
+function theorem, forward and reverse, to any order.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+MAX_STEPS = 80
+"""Of the safeguarded Newton iteration: enough for pure bisection down to float64 precision."""
+GRID = 384
+"""Points of the coarse global search."""
+SPAN = 46.0
+"""Width of that search in log m: twenty decades below the largest contribution that can pay."""
+
+
+class _Bracket(NamedTuple):
+    x: Array
+    low: Array
+    high: Array
+    moved: Array
+    steps: Array
+
+
+def root(f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike) -> tuple[Array, Array]:
+    """Where f crosses zero from above, seen from the right; returns (x, steps taken).
+
+    Newton from `high`, which for a concave f walks monotonically to the right-most crossing; a step that
+    leaves the shrinking bracket becomes a bisection. If f < 0 throughout, x ends near `low`.
+    Needs f(high) <= 0. Differentiable in whatever f closes over.
+
+    >>> x, _ = root(lambda x: 2.0 - x**2, 0.0, 10.0)
+    >>> round(float(x), 5)
+    1.41421
+    """
+    low, high = jnp.broadcast_arrays(*map(jnp.asarray, (low, high)))
+    dtype = jnp.result_type(low, high)
+    low, high = low.astype(dtype), high.astype(dtype)
+    # Newton's error after a step is about the square of the step, so this step is the last needed.
+    tolerance = jnp.sqrt(jnp.finfo(dtype).eps)
+
+    def solve(f: Callable[[Array], Array], start: Array) -> tuple[Array, Array]:
+        def step(state: _Bracket) -> _Bracket:
+            value, slope = jax.jvp(f, (state.x,), (jnp.ones_like(state.x),))
+            low = jnp.where(value > 0, state.x, state.low)
+            high = jnp.where(value > 0, state.high, state.x)
+            newton = state.x - value / jnp.where(slope == 0, 1, slope)
+            inside = (newton > low) & (newton < high) & (slope < 0)
+            x = jnp.where(value == 0, state.x, jnp.where(inside, newton, (low + high) / 2))
+            return _Bracket(x, low, high, jnp.abs(x - state.x), state.steps + 1)
+
+        def unfinished(state: _Bracket) -> Array:
+            scale = tolerance * jnp.maximum(jnp.abs(state.x), 1)
+            return (state.moved > scale) & (state.steps < MAX_STEPS)
+
+        first = _Bracket(start, low, start, jnp.full_like(start, jnp.inf), jnp.zeros((), int))
+        last = step(lax.while_loop(unfinished, step, first))
+        return last.x, last.steps
+
+    def tangent_solve(g: Callable[[Array], Array], y: Array) -> Array:
+        slope = g(jnp.ones_like(y))
+        return y / jnp.where(slope == 0, 1, slope)
+
+    return lax.custom_root(f, high, solve, tangent_solve, has_aux=True)
+
+
+def _slope(u: Callable[..., Array], m: Array, args: Any) -> Array:
+    return jax.grad(u)(m, args)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def argmax(u: Callable[[Array, Any], Array], args: Any, upper: Array) -> Array:
+    """The global maximiser of u(m, args) over 0 <= m <= upper; 0 where nothing beats m = 0.
+
+    A logarithmic grid finds the best neighbourhood, bisection on the sign of du/dm the maximum in it, to
+    the last bits, be it smooth or a kink. u must not close over traced values: they belong into `args`.
+
+    >>> u = lambda m, cost: jnp.sqrt(m) - cost * m
+    >>> round(float(argmax(u, jnp.asarray(0.05), jnp.asarray(1e4))), 2)
+    100.0
+    """
+    top = jnp.log(upper)
+    grid = top + jnp.linspace(-SPAN, 0.0, GRID, dtype=top.dtype)
+    best = jnp.argmax(jax.vmap(lambda x: u(jnp.exp(x), args))(grid))
+    low, high = grid[jnp.maximum(best - 1, 0)], grid[jnp.minimum(best + 1, GRID - 1)]
+
+    def halve(_: Any, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bracket
+        middle = (low + high) / 2
+        rising = _slope(u, jnp.exp(middle), args) > 0
+        return jnp.where(rising, middle, low), jnp.where(rising, high, middle)
+
+    bits = jnp.finfo(top.dtype).nmant + 2
+    low, high = lax.fori_loop(0, bits, halve, (low, high))
+    m = jnp.exp((low + high) / 2)
+    return jnp.where(u(m, args) > u(jnp.zeros_like(m), args), m, 0.0)
+
+
+@argmax.defjvp
+def _argmax_jvp(
+    u: Callable[..., Array], primals: tuple[Any, Array], tangents: tuple[Any, Array]
+) -> tuple[Array, Array]:
+    """Implicit derivative: of du/dm = 0 at a smooth maximum, of left branch = right branch at a kink."""
+    args, upper = primals
+    m = argmax(u, args, upper)
+    here = jnp.where(m > 0, m, 1.0)
+    nudge = jnp.sqrt(jnp.finfo(here.dtype).eps)
+
+    # A smooth maximum's jump in slope shrinks with the width it is measured over, a kink's does not.
+    offsets = nudge * jnp.array([-1.0, 1.0, -0.125, 0.125], here.dtype)
+    slopes = jax.vmap(lambda offset: _slope(u, here * (1 + offset), args))(offsets)
+    jump, narrow_jump = slopes[0] - slopes[1], slopes[2] - slopes[3]
+    kink = narrow_jump > 0.5 * jump
+
+    def branches(args: Any) -> Array:
+        left, right = jax.vmap(lambda offset: u(here * (1 + offset), args))(offsets[:2])
+        return left - right
+
+    kink_speed = jax.jvp(branches, (args,), (tangents[0],))[1]
+    smooth_speed = jax.jvp(lambda args: _slope(u, here, args), (args,), (tangents[0],))[1]
+    curvature = jax.grad(_slope, argnums=1)(u, here, args)
+    speed = jnp.where(kink, kink_speed, smooth_speed)
+    stiffness = jnp.where(kink, jump, curvature)
+    speed = -speed / jnp.where(stiffness == 0, 1, stiffness)
+    return m, jnp.where(m > 0, speed, 0.0)
