@@ -172,12 +172,13 @@ def fixed_point(game: Game, alone: LocalOptimum, start: Array, wanted: Array) ->
     def step(state: _State) -> _State:
         response = _responses(game, alone, state.m)
         move = response.value - state.m
-        scale = jnp.maximum(jnp.maximum(state.m, response.value), 1e-9 * state.m.sum())
-        residual = jnp.max(jnp.abs(move) / jnp.where(scale > 0, scale, 1.0))
+        scale = jnp.maximum(jnp.maximum(state.m, response.value), 1e-9 * state.m.sum() + 1e-12 * upper)
+        residual = jnp.max(jnp.abs(move) / scale)
         best = jnp.where(residual < state.residual, state.m, state.best)
         shift = jnp.clip(state.shift * residual / state.residual, MIN_SHIFT, 10.0)
         shift = jnp.where(state.steps == 0, 1.0, shift)
         m = jnp.clip(state.m + _solve_linear(response, a_opt, shift, move), 0.0, upper)
+        m = jnp.where((response.value == 0) & (m < 1e-6 * upper), 0.0, m)
         return _State(m, best, residual, shift, state.steps + 1)
 
     def unfinished(state: _State) -> Array:

@@ -173,6 +173,7 @@ def certify(game: Game, outcome: Equilibrium) -> Certificate:
     best = gains.argmax(axis=0)
     value = _value(game, outcome.error)
     ahead = value - _value(game, alone.error)
+    ahead = jnp.where(ahead > 1e-6 * value, ahead, 0.0)
     free = (outcome.utility - alone.utility) / jnp.where(ahead > 0, ahead, 1.0)
     largest = jnp.maximum(jnp.abs(outcome.utility).max(), alone.utility.max())
     return Certificate(

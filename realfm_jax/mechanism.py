@@ -67,7 +67,7 @@ class RealFM(Mechanism):
         """m_i^* at given aggregates: where the shaped accuracy reaches the federated one (thm:acc-shaping)."""
         value = worth(self.shaping, device.payoff, alone.payoff, federation.error)
         rate = jnp.minimum(federation.reward_rate, device.cost)
-        return alone.contribution + value / (device.cost - rate + self.epsilon)
+        return alone.contribution + jnp.maximum(value, 0.0) / (device.cost - rate + self.epsilon)
 
 
 @struct

@@ -52,7 +52,7 @@ def root(f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike) -> tuple[
             low = jnp.where(value > 0, state.x, state.low)
             high = jnp.where(value > 0, state.high, state.x)
             newton = state.x - value / jnp.where(slope == 0, 1, slope)
-            inside = (newton > low) & (newton < high) & (slope < 0)
+            inside = (newton >= low) & (newton <= high) & (slope < 0)
             x = jnp.where(value == 0, state.x, jnp.where(inside, newton, (low + high) / 2))
             return _Bracket(x, low, high, jnp.abs(x - state.x), state.steps + 1)
 
@@ -60,7 +60,7 @@ def root(f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike) -> tuple[
             scale = tolerance * jnp.maximum(jnp.abs(state.x), 1)
             return (state.moved > scale) & (state.steps < MAX_STEPS)
 
-        first = _Bracket(start, low, start, jnp.full_like(start, jnp.inf), jnp.zeros((), int))
+        first = _Bracket(start, low, start, jnp.full_like(start, jnp.inf), jnp.zeros_like(start))
         last = step(lax.while_loop(unfinished, step, first))
         return last.x, last.steps
 
@@ -68,7 +68,9 @@ def root(f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike) -> tuple[
         slope = g(jnp.ones_like(y))
         return y / jnp.where(slope == 0, 1, slope)
 
-    return lax.custom_root(f, high, solve, tangent_solve, has_aux=True)
+    # Steps are counted in floating point: custom_root cannot differentiate past an integer.
+    x, steps = lax.custom_root(f, high, solve, tangent_solve, has_aux=True)
+    return x, lax.stop_gradient(steps).astype(int)
 
 
 def _slope(u: Callable[..., Array], m: Array, args: Any) -> Array:

@@ -45,14 +45,13 @@ def gain(shaping: Shaping, payoff: Payoff, local: Expansion, owed: Array) -> Arr
 
 
 def worth(shaping: Shaping, payoff: Payoff, local: Expansion, error: Array) -> Array:
-    """What lowering the error from the local one to `error` is worth: the inverse of `gain`, >= 0.
+    """What lowering the error from the local one to `error` is worth: the inverse of `gain`.
 
-    0 if `error` is not lower (assumption 3 violated: the federated model has nothing to give).
+    Negative if `error` is higher (assumption 3 violated: the federated model has nothing to give).
     """
-    better = jnp.minimum(error, local.error)
     if shaping == "exact":
-        return value_at(payoff, better) - value_at(payoff, local.error)
-    gained = local.error - better
+        return value_at(payoff, error) - value_at(payoff, local.error)
+    gained = local.error - error
     return local.slope * gained + local.curvature * gained**2 / 2
 
 
@@ -96,7 +95,8 @@ def required_contribution(
     """The contribution at which shaping raises a device from its local accuracy to a target (gamma inverted).
 
     Step 8 of the paper's experimental process, with measured accuracies. Arguments broadcast; leaves of
-    `payoff` too. A target not above the local accuracy asks for nothing more.
+    `payoff` too. For a target below the local accuracy the formula gives less than m_i^o, as in the authors'
+    records; the mechanism never asks for that.
 
     Args:
       accuracy_local: a-bar_i, in [0, 1).

@@ -1,0 +1,63 @@
+"""Results on disk: JSON with provenance, written whole or not at all."""
+
+import json
+import math
+import os
+import platform
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from realfm_jax._version import __version__
+
+
+def provenance(config: dict[str, Any]) -> dict[str, Any]:
+    """What it takes to get the same numbers again: versions, precision, machine and configuration."""
+    return {
+        "realfm_jax": __version__,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "backend": jax.default_backend(),
+        "float64": bool(jax.config.jax_enable_x64),
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": config,
+    }
+
+
+def plain(value: Any) -> Any:
+    """Structs, arrays and numbers as what JSON knows; not-a-number becomes null."""
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        return plain(np.asarray(value).tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def save_json(path: str | os.PathLike[str], content: Any) -> Path:
+    """Write `content` to `path` atomically: a reader, or a killed writer, never sees half a file."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(plain(content), file, indent=1, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return target
