@@ -8,4 +8,4 @@ from realfm_jax.game import Devices, Federation, Game, Mechanism, Server
 from realfm_jax.local import LocalOptimum, local_optimum, local_utility
 from realfm_jax.mechanism import EqualShare, LocalOnly, RealFM, Rewards, rewards
 from realfm_jax.payoff import LinearPayoff, PowerPayoff
-from realfm_jax.shaping import accuracy_gain, required_contribution
+from realfm_jax.shaping import Shaping, accuracy_gain, required_contribution

@@ -48,38 +48,49 @@ def struct(cls: type[_T]) -> type[_T]:
     return made
 
 
+def floating(value: Any) -> jax.Array:
+    """A floating array of whatever a person may write for numbers: int, float, list, array."""
+    array = jnp.asarray(value)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+
+
 def check(tree: Any, field: str, allowed: str, ok: Callable[[np.ndarray], Any]) -> None:
     """Turn one field of a struct into a floating array and refuse values that are not `allowed`.
 
     Traced values pass unchecked: inside `jit` nothing raises.
     """
     name, value = f"{type(tree).__name__}.{field}", getattr(tree, field)
+    object.__setattr__(tree, field, checked(name, value, allowed, ok))
+
+
+def checked(name: str, value: Any, allowed: str, ok: Callable[[np.ndarray], Any]) -> jax.Array:
+    """`value` as a floating array, or a ValueError that names it, what is wrong and what is allowed."""
     try:
-        array = jnp.asarray(value)
+        array = floating(value)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be {allowed}; got {value!r}") from error
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        if not jnp.issubdtype(array.dtype, jnp.integer):
-            raise ValueError(f"{name} must be {allowed}; got {value!r}")
-        array = array.astype(float)
     if not isinstance(array, jax.core.Tracer):
         # Checked at the precision it was typed in: float32 rounds 1 - 1e-9 to 1.
         typed = np.asarray(array if isinstance(value, jax.Array) else value, dtype=float)
-        bad = np.argwhere(~(np.isfinite(typed) & ok(typed)))
-        if bad.size:
-            index = tuple(int(i) for i in bad[0])
-            place = f" at index {index[0] if len(index) == 1 else index}" if index else ""
-            raise ValueError(f"{name} must be {allowed}; got {float(typed[index])!r}{place}")
-    object.__setattr__(tree, field, array)
+        wrong = np.atleast_1d(~(np.isfinite(typed) & ok(typed)))
+        if wrong.any():
+            first = np.unravel_index(wrong.argmax(), wrong.shape)
+            place = f" at index {', '.join(map(str, first))}" if typed.ndim else ""
+            raise ValueError(f"{name} must be {allowed}; got {float(np.atleast_1d(typed)[first])!r}{place}")
+    return array
+
+
+def callable_tree(value: Any) -> Any:
+    """What can be called, as a pytree: a plain function becomes one without leaves."""
+    return jax.tree_util.Partial(value) if isinstance(value, types.FunctionType) else value
 
 
 def check_callable(tree: Any, field: str) -> None:
-    """Refuse what cannot be called; a plain function becomes a pytree without leaves."""
+    """Refuse a field that cannot be called."""
     value = getattr(tree, field)
     if not callable(value):
         raise ValueError(f"{type(tree).__name__}.{field} must be callable; got {value!r}")
-    if isinstance(value, types.FunctionType):
-        object.__setattr__(tree, field, jax.tree_util.Partial(value))
+    object.__setattr__(tree, field, callable_tree(value))
 
 
 def with_field(tree: _T, field: str, value: Any) -> _T:

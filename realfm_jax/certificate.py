@@ -5,6 +5,8 @@ each device's deviations, participation, budget, the assumptions on the range in
 several starts, and how much of the federated model's value came for free.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +26,7 @@ from realfm_jax.best_response import (
 from realfm_jax.equilibrium import Equilibrium, starts
 from realfm_jax.game import Devices, Game
 from realfm_jax.payoff import value_at
+from realfm_jax.scalar import derivative
 
 ASSUMPTIONS = {
     "accuracy": "1: accuracy non-decreasing and concave in data",
@@ -121,7 +124,7 @@ class Certificate:
                 _mark(self.unique),
                 "uniqueness   ",
                 f"{settled} of {self.totals.size} starts settled, "
-                + ("all on this total" if self.unique else f"totals {_list(self.totals)}"),
+                + ("none on another total" if self.unique else f"totals {_list(self.totals)}"),
             ),
         ]
         for name, meaning in ASSUMPTIONS.items():
@@ -148,11 +151,14 @@ def _list(values: Array | np.ndarray, most: int = 8) -> str:
     return shown + (f", ... ({values.size} in all)" if values.size > most else "")
 
 
-@jax.jit
-def certify(game: Game, outcome: Equilibrium) -> Certificate:
+@functools.partial(jax.jit, static_argnames=("probes",))
+def certify(game: Game, outcome: Equilibrium, probes: int = 3) -> Certificate:
     """Check an outcome of a game: regret, participation, budget, assumptions, uniqueness, free riding.
 
-    `outcome` is what `solve` returned, or any contributions of yours as `outcome_at(game, m)`.
+    Args:
+      game: the game.
+      outcome: what `solve` returned, or any contributions of yours as `outcome_at(game, m)`.
+      probes: from how many starts (0 to 3) to look for another equilibrium.
 
     >>> import realfm_jax as rfm
     >>> devices = rfm.Devices(cost=[1e-3, 2e-3], accuracy=rfm.InverseSqrt(a_opt=0.9, k=0.25))
@@ -184,7 +190,7 @@ def certify(game: Game, outcome: Equilibrium) -> Certificate:
         allowance=outcome.reward_rate * m.sum(),
         assumptions=_assumptions(game, outcome),
         free_ride=jnp.where(ahead > 0, jnp.clip(free, 0.0, 1.0), 0.0),
-        totals=_totals(game, outcome),
+        totals=_totals(game, outcome, probes),
         total=m.sum(),
         largest_utility=jnp.where(largest > 0, largest, 1.0),
         tolerance=jnp.asarray(1e-8 if m.dtype == jnp.float64 else 1e-4, m.dtype),
@@ -195,13 +201,15 @@ def _value(game: Game, error: Array) -> Array:
     return jax.vmap(lambda device, e: value_at(device.payoff, e))(game.devices.each(), error)
 
 
-def _totals(game: Game, outcome: Equilibrium) -> Array:
+def _totals(game: Game, outcome: Equilibrium, probes: int) -> Array:
     """The total contribution that best responses reach from several starts, NaN where they do not settle."""
+    if not probes:
+        return jnp.zeros((0,), outcome.contribution.dtype)
 
     def one(start: Array) -> FixedPoint:
         return fixed_point(game, outcome.local, start, jnp.asarray(True))
 
-    found = jax.lax.map(one, starts(game, outcome.local))
+    found = jax.lax.map(one, starts(game, outcome.local)[:probes])
     settled = found.residual <= outcome.contribution.dtype.type(1e-6)
     return jnp.where(settled, found.contribution.sum(axis=1), jnp.nan)
 
@@ -233,18 +241,18 @@ def _assumptions(game: Game, outcome: Equilibrium) -> dict[str, Array]:
             & _bends(payoff, 1 - seen, True, 1)
             & _bends(composed, m, bought, -1),
             "federation": low <= local_error,
-            "third_derivative": _bends(jax.grad(payoff), 1 - shaped, True, 1),
+            "third_derivative": _bends(derivative(payoff), 1 - shaped, True, 1),
         }
 
     return jax.vmap(one)(game.devices.each(), outcome.local.error)
 
 
 def _increasing(f, x, matters) -> Array:  # type: ignore[no-untyped-def]
-    return jnp.all(jnp.where(matters, jax.vmap(jax.grad(f))(x) >= 0, True))
+    return jnp.all(jnp.where(matters, jax.vmap(derivative(f))(x) >= 0, True))
 
 
 def _bends(f, x, matters, sign: int) -> Array:  # type: ignore[no-untyped-def]
     """Convex (sign 1) or concave (sign -1) wherever it matters, up to rounding."""
-    first, second = jax.vmap(jax.grad(f))(x), jax.vmap(jax.grad(jax.grad(f)))(x)
+    first, second = jax.vmap(derivative(f))(x), jax.vmap(derivative(derivative(f)))(x)
     slack = 1e3 * jnp.finfo(x.dtype).eps * jnp.abs(first) / jnp.maximum(jnp.abs(x), 1e-3)
     return jnp.all(jnp.where(matters, sign * second >= -slack, True))

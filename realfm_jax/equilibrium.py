@@ -29,7 +29,7 @@ from realfm_jax.mechanism import (
     rewards_at,
 )
 from realfm_jax.payoff import value_at
-from realfm_jax.scalar import SPAN, root
+from realfm_jax.scalar import SPAN, derivative, root
 
 Method = Literal["auto", "aggregate", "best_response"]
 
@@ -55,7 +55,6 @@ class Equilibrium(Rewards):
     converged: Array
 
 
-@jax.jit(static_argnames=("method",))
 def solve(game: Game, method: Method = "auto", start: ArrayLike | None = None) -> Equilibrium:
     """The Nash equilibrium of the game (thm:main); of several, the one with the most data.
 
@@ -67,7 +66,7 @@ def solve(game: Game, method: Method = "auto", start: ArrayLike | None = None) -
       start: contributions to start the best responses from, [n]; `None`: from above (RealFM), else
         from the local optimum.
 
-    Nothing raises inside: look at `.converged`. Can be jitted, vmapped and differentiated.
+    No failure to converge raises: look at `.converged`. Can be jitted, vmapped and differentiated.
 
     >>> import realfm_jax as rfm
     >>> devices = rfm.Devices(cost=jnp.full(16, 2.5e-4), accuracy=rfm.GeneralizationBound(0.95, 10.0))
@@ -77,23 +76,53 @@ def solve(game: Game, method: Method = "auto", start: ArrayLike | None = None) -
     """
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}")
-    if method == "aggregate" and not isinstance(game.mechanism, RealFM):
+    realfm = isinstance(game.mechanism, RealFM)
+    if method == "aggregate" and not realfm:
         name = type(game.mechanism).__name__
         raise ValueError(f"method 'aggregate' needs the mechanism RealFM; got {name}")
+    if start is not None:
+        start = checked_contribution(game, start)
+    if method == "best_response" or not realfm:
+        return _by_best_response(game, start)
+    if method == "aggregate":
+        return _by_aggregate(game)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(game)):
+        return _by_either(game)
+    # Outside jit the second method is compiled only for a game that needs it.
+    found = _by_aggregate(game)
+    return found if found.converged else _by_best_response(game, _restart(game, found.local, found.contribution))
+
+
+@jax.jit
+def _by_aggregate(game: Game) -> Equilibrium:
     alone = local_optimum(game.devices)
-    if method == "best_response" or not isinstance(game.mechanism, RealFM):
-        begin = starts(game, alone)[0] if start is None else jnp.asarray(start)
-        found = fixed_point(game, alone, begin.astype(alone.contribution.dtype), jnp.asarray(True))
-    else:
-        found = _aggregate(game, alone)
-        if method == "auto":
-            settled = found.residual <= _tolerance(found.residual)
-            found = lax.cond(
-                settled,
-                lambda: found,
-                lambda: fixed_point(game, alone, found.contribution, ~settled),
-            )
+    return _equilibrium(game, alone, _aggregate(game, alone))
+
+
+@jax.jit
+def _by_best_response(game: Game, start: Array | None) -> Equilibrium:
+    alone = local_optimum(game.devices)
+    begin = (starts(game, alone)[0] if start is None else start).astype(alone.contribution.dtype)
+    return _equilibrium(game, alone, fixed_point(game, alone, begin, jnp.asarray(True)))
+
+
+@jax.jit
+def _by_either(game: Game) -> Equilibrium:
+    alone = local_optimum(game.devices)
+    found = _aggregate(game, alone)
+    settled = found.residual <= _tolerance(found.residual)
+    # Under vmap both branches run; `~settled` then keeps the second from iterating without need.
+    found = lax.cond(
+        settled,
+        lambda: found,
+        lambda: fixed_point(game, alone, _restart(game, alone, found.contribution), ~settled),
+    )
     return _equilibrium(game, alone, found)
+
+
+def _restart(game: Game, alone: LocalOptimum, m: Array) -> Array:
+    """Where best responses go on from: from above if nobody contributed."""
+    return jnp.where(m.sum() > 0, m, starts(game, alone)[0])
 
 
 def _tolerance(x: Array) -> Array:
@@ -150,6 +179,9 @@ def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
     root S(A) is a function inside the root in A.
     """
     curve, a_opt = game.server_accuracy_curve, game.devices.a_opt
+    if len(game.devices) == 1:  # a federation of one has nothing to give, and its root is a double one
+        m = alone.contribution
+        return FixedPoint(m, _unrest(game, alone, m), jnp.zeros((), int))
     local_total = alone.contribution.sum()
     highest = _highest_total(game, alone)
     lowest = jnp.maximum(local_total, _no_use(curve, highest))
@@ -174,10 +206,12 @@ def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
     x, steps = log_total(mean)
     m = replies(x, mean)
     balance = jnp.abs(_log(m.sum()) - x)
-    # All costs prohibitive and no way up: nobody contributes anything.
-    m = jnp.where((local_total == 0) & (balance > 1e-3), 0.0, m)
-    residual = jnp.maximum(jnp.where(m.sum() > 0, balance, 0.0), _unrest(game, alone, m))
-    return FixedPoint(m, residual, steps * outer_steps)
+    # All costs prohibitive and no way up: nobody contributes anything, unless money alone attracts.
+    nobody = (local_total == 0) & (balance > 1e-3)
+    m = jnp.where(nobody, 0.0, m)
+    unsure = jnp.where(game.server.profit_margin < 1, jnp.inf, 0.0)
+    residual = jnp.where(nobody, unsure, jnp.maximum(balance, _unrest(game, alone, m)))
+    return FixedPoint(m, lax.stop_gradient(residual), steps * outer_steps)
 
 
 def _log(x: Array) -> Array:
@@ -205,10 +239,8 @@ def _unrest(game: Game, alone: LocalOptimum, m: Array) -> Array:
     nudge = jnp.sqrt(jnp.finfo(m.dtype).eps)
 
     def one(position: Position, m: Array) -> Array:
-        def slope(m: Array) -> Array:
-            return jax.grad(utility_of)(m, position)
-
-        more, less = slope(m * (1 + nudge)), -slope(m * (1 - nudge))
+        slope = derivative(utility_of)
+        more, less = slope(m * (1 + nudge), position), -slope(m * (1 - nudge), position)
         return jnp.where(m > 0, jnp.maximum(more, less), 0.0) / position.device.cost
 
     m = lax.stop_gradient(m)

@@ -9,7 +9,7 @@ from realfm_jax._struct import struct
 from realfm_jax.accuracy import PLENTY, GeneralizationBound, InverseSqrt, error_at
 from realfm_jax.game import Devices
 from realfm_jax.payoff import Expansion, LinearPayoff, PowerPayoff, expand, value_at
-from realfm_jax.scalar import argmax, root
+from realfm_jax.scalar import argmax, derivative, root
 
 
 @struct
@@ -84,7 +84,7 @@ def _last_stationary_point(device: Devices) -> Array:
         return value_at(payoff, 1 - curve.a_opt + curve.shortfall(m))
 
     def excess(x: Array) -> Array:
-        return jnp.log(jax.grad(value)(jnp.exp(x))) - jnp.log(cost)
+        return jnp.log(derivative(value)(jnp.exp(x))) - jnp.log(cost)
 
     low = jnp.log(curve.useless)
     high = jnp.log(value_at(payoff, 1 - curve.a_opt) / cost)

@@ -4,11 +4,10 @@ from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from realfm_jax._struct import check, static, struct
+from realfm_jax._struct import check, checked, static, struct
 from realfm_jax.accuracy import Curve, error_at, server_curve
 from realfm_jax.game import Devices, Federation, Game, Mechanism, Server
 from realfm_jax.local import LocalOptimum, local_optimum
@@ -184,13 +183,9 @@ def rewards(game: Game, contribution: ArrayLike) -> Rewards:
 
 def checked_contribution(game: Game, contribution: ArrayLike) -> Array:
     """Contributions as a floating array [n], refused if of another shape, negative or not finite."""
-    m = jnp.asarray(contribution, dtype=jnp.result_type(float, contribution))
+    m = checked("contribution", contribution, ">= 0", lambda x: x >= 0)
     if m.shape != (len(game.devices),):
         raise ValueError(f"contribution must have shape [{len(game.devices)}]; got shape {m.shape}")
-    if not isinstance(m, jax.core.Tracer):
-        bad = np.flatnonzero(~(np.isfinite(m) & (np.asarray(m) >= 0)))
-        if bad.size:
-            raise ValueError(f"contribution must be >= 0; got {float(m[bad[0]])!r} at index {bad[0]}")
     return m
 
 

@@ -8,13 +8,12 @@ phi(1 - e) how to evaluate itself at an error e = 1 - a offers `at_error(e)`, an
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from realfm_jax._struct import check, struct
-from realfm_jax.scalar import root
+from realfm_jax._struct import check, floating, struct
+from realfm_jax.scalar import derivative, root
 
 Payoff = Callable[[Any], Any]
 """Any callable pytree a -> phi(a), increasing, phi(0) = 0."""
@@ -98,7 +97,7 @@ def error_for(payoff: Payoff, value: ArrayLike) -> Array:
     """
     if hasattr(payoff, "error_for"):
         return payoff.error_for(value)
-    value = jnp.asarray(value, dtype=jnp.result_type(float, value))
+    value = floating(value)
     tiny = 1e-12 if jnp.finfo(value.dtype).bits == 64 else 1e-6
     # Searched in x = -log e, so that payoffs with a pole at a = 1 stay tame; no value is below phi(0).
     wanted = jnp.clip(value, value_at(payoff, 1.0), value_at(payoff, tiny))
@@ -126,6 +125,6 @@ class Expansion:
 
 def expand(payoff: Payoff, error: ArrayLike) -> Expansion:
     """phi' and phi'' with respect to the accuracy, at error e, one device, by automatic differentiation."""
-    e = jnp.asarray(error, dtype=jnp.result_type(float, error))
-    by_error = jax.grad(lambda e: value_at(payoff, e))
-    return Expansion(e, -by_error(e), jax.grad(by_error)(e))
+    e = floating(error)
+    by_error = derivative(lambda e: value_at(payoff, e))
+    return Expansion(e, -by_error(e), derivative(by_error)(e))

@@ -21,6 +21,20 @@ SPAN = 46.0
 """Width of that search in log m: twenty decades below the largest contribution that can pay."""
 
 
+def derivative(f: Callable[..., Array]) -> Callable[..., Array]:
+    """df/dx of a scalar function f(x, *args), in forward mode: a fraction of `grad`'s compile time.
+
+    >>> float(derivative(lambda x, y: x**2 * y)(3.0, 2.0))
+    12.0
+    """
+
+    def slope(x: ArrayLike, *args: Any) -> Array:
+        x = jnp.asarray(x)
+        return jax.jvp(lambda x: f(x, *args), (x,), (jnp.ones_like(x),))[1]
+
+    return slope
+
+
 class _Bracket(NamedTuple):
     x: Array
     low: Array
@@ -43,8 +57,9 @@ def root(f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike) -> tuple[
     low, high = jnp.broadcast_arrays(*map(jnp.asarray, (low, high)))
     dtype = jnp.result_type(low, high)
     low, high = low.astype(dtype), high.astype(dtype)
-    # Newton's error after a step is about the square of the step, so this step is the last needed.
-    tolerance = jnp.sqrt(jnp.finfo(dtype).eps)
+    # Newton's error after a step is about the square of the step: one of this size is the last.
+    eps = jnp.finfo(dtype).eps
+    tolerance = jnp.sqrt(eps)
 
     def solve(f: Callable[[Array], Array], start: Array) -> tuple[Array, Array]:
         def step(state: _Bracket) -> _Bracket:
@@ -54,14 +69,15 @@ def root(f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike) -> tuple[
             newton = state.x - value / jnp.where(slope == 0, 1, slope)
             inside = (newton >= low) & (newton <= high) & (slope < 0)
             x = jnp.where(value == 0, state.x, jnp.where(inside, newton, (low + high) / 2))
-            return _Bracket(x, low, high, jnp.abs(x - state.x), state.steps + 1)
+            moved = jnp.abs(x - state.x) * jnp.where(inside, 1, tolerance / (4 * eps))
+            return _Bracket(x, low, high, moved, state.steps + 1)
 
         def unfinished(state: _Bracket) -> Array:
             scale = tolerance * jnp.maximum(jnp.abs(state.x), 1)
             return (state.moved > scale) & (state.steps < MAX_STEPS)
 
         first = _Bracket(start, low, start, jnp.full_like(start, jnp.inf), jnp.zeros_like(start))
-        last = step(lax.while_loop(unfinished, step, first))
+        last = lax.while_loop(unfinished, step, first)
         return last.x, last.steps
 
     def tangent_solve(g: Callable[[Array], Array], y: Array) -> Array:
@@ -71,10 +87,6 @@ def root(f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike) -> tuple[
     # Steps are counted in floating point: custom_root cannot differentiate past an integer.
     x, steps = lax.custom_root(f, high, solve, tangent_solve, has_aux=True)
     return x, lax.stop_gradient(steps).astype(int)
-
-
-def _slope(u: Callable[..., Array], m: Array, args: Any) -> Array:
-    return jax.grad(u)(m, args)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -96,7 +108,7 @@ def argmax(u: Callable[[Array, Any], Array], args: Any, upper: Array) -> Array:
     def halve(_: Any, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bracket
         middle = (low + high) / 2
-        rising = _slope(u, jnp.exp(middle), args) > 0
+        rising = derivative(u)(jnp.exp(middle), args) > 0
         return jnp.where(rising, middle, low), jnp.where(rising, high, middle)
 
     bits = jnp.finfo(top.dtype).nmant + 2
@@ -117,7 +129,7 @@ def _argmax_jvp(
 
     # A smooth maximum's jump in slope shrinks with the width it is measured over, a kink's does not.
     offsets = nudge * jnp.array([-1.0, 1.0, -0.125, 0.125], here.dtype)
-    slopes = jax.vmap(lambda offset: _slope(u, here * (1 + offset), args))(offsets)
+    slopes = jax.vmap(lambda offset: derivative(u)(here * (1 + offset), args))(offsets)
     jump, narrow_jump = slopes[0] - slopes[1], slopes[2] - slopes[3]
     kink = narrow_jump > 0.5 * jump
 
@@ -126,8 +138,8 @@ def _argmax_jvp(
         return left - right
 
     kink_speed = jax.jvp(branches, (args,), (tangents[0],))[1]
-    smooth_speed = jax.jvp(lambda args: _slope(u, here, args), (args,), (tangents[0],))[1]
-    curvature = jax.grad(_slope, argnums=1)(u, here, args)
+    smooth_speed = jax.jvp(lambda args: derivative(u)(here, args), (args,), (tangents[0],))[1]
+    curvature = derivative(derivative(u))(here, args)
     speed = jnp.where(kink, kink_speed, smooth_speed)
     stiffness = jnp.where(kink, jump, curvature)
     speed = -speed / jnp.where(stiffness == 0, 1, stiffness)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from realfm_jax._struct import callable_tree, floating
 from realfm_jax.payoff import Expansion, Payoff, error_for, expand, value_at
 
 Shaping = Literal["taylor", "exact"]
@@ -76,7 +77,8 @@ def accuracy_gain(
     check_shaping(shaping)
 
     def one(payoff: Payoff, a: Array, extra: Array, c: Array, r: Array, eps: Array) -> Array:
-        return gain(shaping, payoff, expand(payoff, 1 - a), jnp.maximum(c - r + eps, 0) * jnp.maximum(extra, 0))
+        owed = jnp.maximum(c - r + eps, 0) * jnp.maximum(extra, 0)
+        return jnp.maximum(gain(shaping, payoff, expand(payoff, 1 - a), owed), 0)
 
     return _broadcast_vmap(one, payoff, accuracy_local, extra, cost, reward_rate, epsilon)
 
@@ -124,9 +126,10 @@ def required_contribution(
 
 def _broadcast_vmap(f: Callable[..., Array], payoff: Payoff, *args: ArrayLike) -> Array:
     """Map a function of one payoff and scalars over everything broadcast together."""
-    leaves, tree = jax.tree.flatten(payoff)
-    dtype = jnp.result_type(float, *leaves, *args)
-    flat = jnp.broadcast_arrays(*(jnp.asarray(x, dtype) for x in (*leaves, *args)))
+    leaves, tree = jax.tree.flatten(callable_tree(payoff))
+    arrays = [floating(x) for x in (*leaves, *args)]
+    dtype = jnp.result_type(*arrays)
+    flat = jnp.broadcast_arrays(*(x.astype(dtype) for x in arrays))
 
     def one(*scalars: Array) -> Array:
         return f(jax.tree.unflatten(tree, scalars[: len(leaves)]), *scalars[len(leaves) :])

@@ -1,0 +1,94 @@
+"""The equilibrium: quoted values, two methods, an independent reference, symmetry, tracing."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+from games import distance, of_package, random_game
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference_equilibrium import equilibrium
+
+import realfm_jax as rfm
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def equal_devices(curve: rfm.accuracy.Curve, cost: float, n: int = 16, **mechanism: object) -> rfm.Game:
+    devices = rfm.Devices(cost=jnp.full(n, cost), accuracy=curve, payoff=rfm.PowerPayoff())
+    return rfm.Game(devices, rfm.Server(), rfm.RealFM(**mechanism))  # type: ignore[arg-type]
+
+
+CIFAR = (rfm.GeneralizationBound(0.95, 10.0), 2.5e-4)
+MNIST = (rfm.InverseSqrt(0.9975, 0.25), 4e-5)
+
+
+def test_equilibria_quoted_in_the_design() -> None:
+    cifar = rfm.solve(equal_devices(*CIFAR))
+    assert cifar.local.contribution[0] == pytest.approx(198478.08, rel=1e-7)
+    assert cifar.contribution[0] == pytest.approx(782164.12, rel=1e-8)
+    assert cifar.server_accuracy == pytest.approx(0.943806, abs=5e-7)
+    assert cifar.server_utility == pytest.approx(315.683, abs=5e-4)
+    assert cifar.utility[0] == pytest.approx(120.142, abs=5e-4)
+    assert cifar.local.utility[0] == pytest.approx(63.5212, abs=5e-5)
+    mnist = rfm.solve(equal_devices(*MNIST))
+    assert mnist.local.contribution[0] == pytest.approx(127601218, rel=1e-8)
+    assert mnist.contribution[0] == pytest.approx(353946949, rel=1e-8)
+    assert mnist.server_utility == pytest.approx(158311.56, abs=5e-3)
+    exact = rfm.solve(equal_devices(*CIFAR, shaping="exact"))
+    assert exact.contribution[0] == pytest.approx(1045341, rel=1e-6)
+
+
+def check_against_reference(game: reference.Game) -> None:
+    """Both methods agree with each other to 1e-8 and with the brute force to 1e-7."""
+    wanted = equilibrium(game)
+    package = of_package(game)
+    followed = rfm.solve(package, method="best_response")
+    solved = rfm.solve(package)
+    if wanted is None:
+        # Where best responses jump there may be none; if one is claimed it must be one.
+        if followed.converged:
+            found = np.asarray(followed.contribution)
+            scale = np.abs(reference.rewards(game, found).utility).max()
+            assert reference.regret(game, found).max() <= 1e-8 * scale
+        return
+    assert followed.converged
+    assert solved.converged
+    # m_i^* = m_i^o + D_i / (c_i - r + eps) is only as sharp as c_i - r: beyond 0.999 c_i digits are lost.
+    paid = float(solved.reward_rate)
+    blur = max(1.0, 1e-3 * float(np.max(game.cost / np.maximum(game.cost - paid, game.epsilon))))
+    blur = 1.0 if paid == 0 else min(blur, 1e3)
+    assert distance(followed.contribution, wanted) < 1e-7 * blur
+    assert distance(solved.contribution, wanted) < 1e-7 * blur
+    assert distance(solved.contribution, np.asarray(followed.contribution)) < 1e-8 * blur
+
+
+@pytest.mark.parametrize("shaping", ["taylor", "exact"])
+@pytest.mark.parametrize("curve", ["bound", "inverse_sqrt"])
+@pytest.mark.parametrize(("n", "equal"), [(1, True), (2, False), (5, False), (16, True)])
+@settings(max_examples=15)
+@given(seed=SEEDS)
+def test_random_games(n: int, equal: bool, curve: str, shaping: str, seed: int) -> None:
+    check_against_reference(random_game(seed, n, equal, curve=curve, shaping=shaping))
+
+
+@pytest.mark.parametrize("equal", [True, False])
+@settings(max_examples=15)
+@given(seed=SEEDS)
+def test_random_games_with_linear_payoffs(equal: bool, seed: int) -> None:
+    check_against_reference(random_game(seed, 5, equal, payoff="linear"))
+
+
+@settings(max_examples=5)
+@given(seed=SEEDS)
+def test_random_games_of_many(seed: int) -> None:
+    check_against_reference(random_game(seed, 64))
+
+
+def test_several_starts_lead_to_the_same_place() -> None:
+    game = equal_devices(*CIFAR, n=5)
+    wanted = np.asarray(rfm.solve(game).contribution)
+    for factor in (0.1, 1.0, 30.0):
+        found = rfm.solve(game, method="best_response", start=wanted * factor)
+        assert found.converged
+        assert distance(found.contribution, wanted) < 1e-8
