@@ -3,14 +3,18 @@
 import copy
 import dataclasses
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 _T = TypeVar("_T")
+
+Numbers = ArrayLike | Sequence[Any]
+"""What a person may write for numbers."""
 
 
 def static(**kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from realfm_jax._struct import check, struct, with_field
-from realfm_jax.scalar import root
+from realfm_jax.scalar import greater, lesser, root
 
 Curve = Callable[[Any], Any]
 """Any callable pytree m -> a(m): non-negative, non-decreasing, below 1."""
@@ -52,12 +52,12 @@ class GeneralizationBound:
         From there on it only falls, so the largest root m_0 lies to the right; to the left the formula
         first rises again (a spurious second root for k > 131) and then is undefined (m < k/e^2).
         """
-        m = jnp.maximum(m, self.k / jnp.e)
+        m = greater(m, self.k / jnp.e)
         return (jnp.sqrt(2 * self.k * (2 + jnp.log(m / self.k))) + 4) / jnp.sqrt(m)
 
     def error(self, m: ArrayLike) -> Array:
         """1 - a(m): 1 for every m up to the largest root m_0."""
-        return jnp.minimum(1 - self.a_opt + self.shortfall(m), 1.0)
+        return lesser(1 - self.a_opt + self.shortfall(m), 1.0)
 
     def __call__(self, m: ArrayLike) -> Array:
         """a(m), in [0, a_opt)."""
@@ -65,8 +65,8 @@ class GeneralizationBound:
 
     @property
     def useless(self) -> Array:
-        """So few samples, k/e, that a(m) is 0 whatever a_opt: a lower end for searches."""
-        return self.k / jnp.e
+        """So few samples that a(m) is 0 whatever a_opt, yet with a slope: a lower end for searches."""
+        return 1.1 * self.k / jnp.e
 
 
 @struct
@@ -89,12 +89,12 @@ class InverseSqrt:
         _check_parameters(self)
 
     def shortfall(self, m: ArrayLike) -> Array:
-        """a_opt - a^(m), before clipping; held at 1 below m = 4k."""
-        return 2 * jnp.sqrt(self.k / jnp.maximum(m, 4 * self.k))
+        """a_opt - a^(m), before clipping; held at 2 below m = k."""
+        return 2 * jnp.sqrt(self.k / greater(m, self.k))
 
     def error(self, m: ArrayLike) -> Array:
         """1 - a(m): 1 for every m up to the root m_0 = 4k / a_opt^2."""
-        return jnp.minimum(1 - self.a_opt + self.shortfall(m), 1.0)
+        return lesser(1 - self.a_opt + self.shortfall(m), 1.0)
 
     def __call__(self, m: ArrayLike) -> Array:
         """a(m), in [0, a_opt)."""
@@ -102,8 +102,8 @@ class InverseSqrt:
 
     @property
     def useless(self) -> Array:
-        """So few samples, 4k, that a(m) is 0 whatever a_opt: a lower end for searches."""
-        return 4 * self.k
+        """So few samples that a(m) is 0 whatever a_opt, yet with a slope: a lower end for searches."""
+        return 2 * self.k
 
 
 def error_at(curve: Curve, m: ArrayLike) -> Array:
@@ -124,9 +124,10 @@ def largest_root(curve: GeneralizationBound | InverseSqrt) -> Array:
         return jnp.log(curve.shortfall(jnp.exp(x))) - jnp.log(curve.a_opt)
 
     low = jnp.log(curve.useless)
-    # The shortfall at t = m/k is at most (sqrt(2 log t + 4) + 4/sqrt(k)) / sqrt(t) <= (10 + 4/sqrt(k)) / t^(1/4).
+    # For t = m/k >= 1 the shortfall, (sqrt(2 log t + 4) + 4/sqrt(k)) / sqrt(t), is below
+    # (10 + 4/sqrt(k)) / t^(1/4).
     far = jnp.log(curve.k) + 4 * jnp.log((10 + 4 / jnp.sqrt(curve.k)) / curve.a_opt)
-    return jnp.exp(root(below, low, jnp.maximum(far, low))[0])
+    return jnp.exp(root(below, low, greater(far, low))[0])
 
 
 def server_curve(curve: Curve, a_opt: ArrayLike) -> Curve:

@@ -16,7 +16,7 @@ from realfm_jax.game import Devices, Game, Mechanism, Server
 from realfm_jax.local import LocalOptimum
 from realfm_jax.mechanism import device_utility, federate
 from realfm_jax.payoff import value_at
-from realfm_jax.scalar import argmax
+from realfm_jax.scalar import argmax, lesser
 
 MAX_STEPS = 300
 MIN_SHIFT = 1e-3
@@ -52,9 +52,7 @@ def utility_of(contribution: Array, position: Position) -> Array:
     server, curve, mechanism, device, alone, opponents = position
     total = opponents.total + contribution
     quality = opponents.quality + contribution * getattr(device.accuracy, "a_opt", 0.0)
-    error, money = mechanism.offer(
-        device, alone, contribution, federate(server, curve, total, quality)
-    )
+    error, money = mechanism.offer(device, alone, contribution, federate(server, curve, total, quality))
     return device_utility(device, contribution, error, money)
 
 
@@ -87,7 +85,7 @@ def best_error(game: Game) -> Array:
     """The lowest error anybody can reach in this game, []."""
     curve = server_curve(game.server_accuracy_curve, game.devices.a_opt.max())
     own = jax.vmap(lambda device: error_at(device.accuracy, PLENTY))(game.devices.each())
-    return jnp.minimum(error_at(curve, PLENTY), own.min())
+    return lesser(error_at(curve, PLENTY), own.min())
 
 
 def largest_sensible(game: Game) -> Array:
@@ -220,5 +218,5 @@ def _fixed_point_jvp(primals: Any, tangents: Any) -> Any:
     response = _responses(game, alone, m)
     a_opt = game.devices.a_opt.astype(m.dtype)
     moved = _solve_linear(response, a_opt, 0.0, speed)
-    steps = np.zeros(found.steps.shape, jax.dtypes.float0)
+    steps: Any = np.zeros(found.steps.shape, jax.dtypes.float0)
     return found, FixedPoint(moved, jnp.zeros_like(found.residual), steps)

@@ -6,6 +6,7 @@ several starts, and how much of the federated model's value came for free.
 """
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -101,7 +102,9 @@ class Certificate:
         return "\n".join([f"Certificate for {self.regret.size} device(s)", *map("  ".join, self._lines())])
 
     def _lines(self) -> list[tuple[str, str, str]]:
-        worst, poorest, free = (int(i) for i in (self.regret.argmax(), self.ir_slack.argmin(), self.free_ride.argmax()))
+        worst, poorest, free = (
+            int(i) for i in (self.regret.argmax(), self.ir_slack.argmin(), self.free_ride.argmax())
+        )
         settled = np.isfinite(np.asarray(self.totals)).sum()
         lines = [
             (
@@ -202,7 +205,7 @@ def _value(game: Game, error: Array) -> Array:
 
 
 def _totals(game: Game, outcome: Equilibrium, probes: int) -> Array:
-    """The total contribution that best responses reach from several starts, NaN where they do not settle."""
+    """Total contributions that best responses reach from several starts, NaN where they do not settle."""
     if not probes:
         return jnp.zeros((0,), outcome.contribution.dtype)
 
@@ -247,11 +250,11 @@ def _assumptions(game: Game, outcome: Equilibrium) -> dict[str, Array]:
     return jax.vmap(one)(game.devices.each(), outcome.local.error)
 
 
-def _increasing(f, x, matters) -> Array:  # type: ignore[no-untyped-def]
+def _increasing(f: Callable[..., Array], x: Array, matters: Array | bool) -> Array:
     return jnp.all(jnp.where(matters, jax.vmap(derivative(f))(x) >= 0, True))
 
 
-def _bends(f, x, matters, sign: int) -> Array:  # type: ignore[no-untyped-def]
+def _bends(f: Callable[..., Array], x: Array, matters: Array | bool, sign: int) -> Array:
     """Convex (sign 1) or concave (sign -1) wherever it matters, up to rounding."""
     first, second = jax.vmap(derivative(f))(x), jax.vmap(derivative(derivative(f)))(x)
     slack = 1e3 * jnp.finfo(x.dtype).eps * jnp.abs(first) / jnp.maximum(jnp.abs(x), 1e-3)

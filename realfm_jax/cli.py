@@ -20,8 +20,9 @@ examples:
   realfm solve --profit-margin 0.5         a server that pays out half of what it gains
   realfm solve --devices 1000 --seed 7 --out run.json
 
-The table compares every mechanism twice: with the payoff by which its devices decided ("own phi";
-Linear RealFM's is phi(a) = a, so its utilities are of another unit), and with the same power payoff for all.
+Utilities are given twice: by the payoff with which a mechanism's devices decide ("own phi"; for
+Linear RealFM that is phi(a) = a, another unit of utility), and by the same power payoff for all
+("same phi").
 """
 
 _HELP = {
@@ -52,18 +53,27 @@ def parser() -> argparse.ArgumentParser:
     solve = commands.add_parser(
         "solve",
         help="equilibria of one setting under every mechanism (the default)",
-        description="Solve one setting under every mechanism, certify RealFM's equilibrium, save all as JSON.",
+        description="Solve one setting under every mechanism, certify the equilibria, save all as JSON.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     solve.add_argument(
-        "--setting", choices=SETTINGS, default="cifar10", help="the paper's setting to start from (default: cifar10)"
+        "--setting",
+        choices=SETTINGS,
+        default="cifar10",
+        help="the paper's setting to start from (default: cifar10)",
     )
     for field in dataclasses.fields(Setting):
         flag = "--" + field.name.replace("_", "-")
-        values = ", ".join(f"{name} {getattr(s, field.name):g}" if field.type is not str else f"{name} {getattr(s, field.name)}" for name, s in SETTINGS.items())
-        solve.add_argument(flag, type=field.type, default=None, metavar="X", help=f"{_HELP[field.name]} ({values})")
-    solve.add_argument("--out", type=Path, help="where to save the result (default: realfm-results/, named by setting and seed)")
+        values = ", ".join(f"{name} {getattr(s, field.name)}" for name, s in SETTINGS.items())
+        solve.add_argument(
+            flag, type=field.type, default=None, metavar="X", help=f"{_HELP[field.name]} ({values})"
+        )
+    solve.add_argument(
+        "--out",
+        type=Path,
+        help="where to save the result (default: realfm-results/, named by setting and seed)",
+    )
     solve.add_argument("--force", action="store_true", help="overwrite an existing --out")
     return top
 
@@ -72,7 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     top = parser()
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")):
+    if not arguments or (
+        arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")
+    ):
         arguments.insert(0, "solve")
     options = top.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
@@ -91,7 +103,9 @@ def _solve(options: argparse.Namespace) -> int:
     changed = {name: value for name, value in given.items() if value is not None}
     setting = dataclasses.replace(SETTINGS[options.setting], **changed)
     marks = [f"{name}-{value}" for name, value in changed.items() if name != "seed"]
-    default = Path("realfm-results") / ("-".join([options.setting, *marks, f"seed-{setting.seed}"]) + ".json")
+    default = Path("realfm-results") / (
+        "-".join([options.setting, *marks, f"seed-{setting.seed}"]) + ".json"
+    )
     target = options.out or default
     if options.out and target.exists() and not options.force:
         raise FileExistsError(f"{target} exists; give --force to overwrite it, or another --out")

@@ -51,7 +51,10 @@ class Setting:
             raise ValueError(f"payoff_spread must be in [0, 1); got {self.payoff_spread}")
         if self.cost_spread < 0:
             raise ValueError(f"cost_spread must be >= 0; got {self.cost_spread}")
-        families = {"bound": GeneralizationBound, "inverse-sqrt": InverseSqrt}
+        families: dict[str, type[GeneralizationBound | InverseSqrt]] = {
+            "bound": GeneralizationBound,
+            "inverse-sqrt": InverseSqrt,
+        }
         if self.curve not in families:
             raise ValueError(f"curve must be one of {', '.join(families)}; got {self.curve!r}")
         draw = np.random.default_rng(self.seed)
@@ -114,17 +117,18 @@ def play(game: Game, measured_by: Game) -> Outcome:
 
 
 COLUMNS = (
-    ("mechanism", ""),
-    ("data per device", "samples"),
-    ("accuracy", "server"),
-    ("accuracy", "devices"),
-    ("utility, own phi", "server"),
-    ("utility, own phi", "devices"),
-    ("utility, power phi", "server"),
-    ("utility, power phi", "devices"),
-    ("free ride", "share"),
-    ("regret", "relative"),
+    ("", "mechanism"),
+    ("samples", "/ device"),
+    ("server", "accuracy"),
+    ("devices'", "accuracy"),
+    ("server u", "own phi"),
+    ("devices' u", "own phi"),
+    ("server u", "same phi"),
+    ("devices' u", "same phi"),
+    ("free", "ride"),
+    ("regret", ""),
 )
+"""Headings of the table; u: utility, mean over devices; see the command line's help for the two phi."""
 
 
 def table(outcomes: dict[str, Outcome]) -> str:

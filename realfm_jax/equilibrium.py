@@ -1,13 +1,12 @@
 """The Nash equilibrium of a game, and everything that follows from it."""
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.typing import ArrayLike
 
-from realfm_jax._struct import struct
+from realfm_jax._struct import Numbers, struct
 from realfm_jax.accuracy import Curve
 from realfm_jax.best_response import (
     FixedPoint,
@@ -28,8 +27,7 @@ from realfm_jax.mechanism import (
     reward_rate,
     rewards_at,
 )
-from realfm_jax.payoff import value_at
-from realfm_jax.scalar import SPAN, derivative, root
+from realfm_jax.scalar import SPAN, derivative, greater, root
 
 Method = Literal["auto", "aggregate", "best_response"]
 
@@ -55,7 +53,7 @@ class Equilibrium(Rewards):
     converged: Array
 
 
-def solve(game: Game, method: Method = "auto", start: ArrayLike | None = None) -> Equilibrium:
+def solve(game: Game, method: Method = "auto", start: Numbers | None = None) -> Equilibrium:
     """The Nash equilibrium of the game (thm:main); of several, the one with the most data.
 
     Args:
@@ -90,7 +88,11 @@ def solve(game: Game, method: Method = "auto", start: ArrayLike | None = None) -
         return _by_either(game)
     # Outside jit the second method is compiled only for a game that needs it.
     found = _by_aggregate(game)
-    return found if found.converged else _by_best_response(game, _restart(game, found.local, found.contribution))
+    return (
+        found
+        if found.converged
+        else _by_best_response(game, _restart(game, found.local, found.contribution))
+    )
 
 
 @jax.jit
@@ -125,8 +127,8 @@ def _restart(game: Game, alone: LocalOptimum, m: Array) -> Array:
     return jnp.where(m.sum() > 0, m, starts(game, alone)[0])
 
 
-def _tolerance(x: Array) -> Array:
-    return 100 * jnp.finfo(x.dtype).eps ** 0.6
+def _tolerance(x: Array) -> float:
+    return 100 * float(jnp.finfo(x.dtype).eps) ** 0.6
 
 
 def _equilibrium(game: Game, alone: LocalOptimum, found: FixedPoint) -> Equilibrium:
@@ -145,9 +147,10 @@ def _equilibrium(game: Game, alone: LocalOptimum, found: FixedPoint) -> Equilibr
 
 def _replies(game: Game, alone: LocalOptimum, federation: Federation) -> Array:
     """m_i^* of every device at given aggregates, [n]."""
+    mechanism: Any = game.mechanism
 
     def one(device: Devices, alone: LocalOptimum) -> Array:
-        return game.mechanism.full_reward_contribution(device, alone, federation)
+        return mechanism.full_reward_contribution(device, alone, federation)
 
     return jax.vmap(one)(game.devices.each(), alone)
 
@@ -165,7 +168,7 @@ def starts(game: Game, alone: LocalOptimum) -> Array:
     return jnp.stack([first, 2 * alone.contribution, alone.contribution / 2])
 
 
-def outcome_at(game: Game, contribution: ArrayLike) -> Equilibrium:
+def outcome_at(game: Game, contribution: Numbers) -> Equilibrium:
     """The outcome of any contributions of yours, equilibrium or not, e.g. for `certify`."""
     m = checked_contribution(game, contribution)
     nowhere = jnp.full((), jnp.nan, m.dtype)
@@ -184,7 +187,7 @@ def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
         return FixedPoint(m, _unrest(game, alone, m), jnp.zeros((), int))
     local_total = alone.contribution.sum()
     highest = _highest_total(game, alone)
-    lowest = jnp.maximum(local_total, _no_use(curve, highest))
+    lowest = greater(local_total, _no_use(curve, highest))
 
     def replies(log_total: Array, mean_a_opt: Array) -> Array:
         total = jnp.exp(log_total)
@@ -194,11 +197,11 @@ def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
         def excess(x: Array) -> Array:
             return _log(replies(x, mean_a_opt).sum()) - x
 
-        return root(excess, jnp.log(lowest), jnp.log(jnp.maximum(highest, lowest)))
+        return root(excess, jnp.log(lowest), jnp.log(greater(highest, lowest)))
 
     def mean_excess(mean_a_opt: Array) -> Array:
         m = replies(log_total(mean_a_opt)[0], mean_a_opt)
-        return (m * (a_opt - mean_a_opt)).sum() / jnp.maximum(m.sum(), lowest)
+        return (m * (a_opt - mean_a_opt)).sum() / greater(m.sum(), lowest)
 
     mean, outer_steps = a_opt[0], jnp.ones((), int)
     if jnp.ndim(getattr(game.devices.accuracy, "a_opt", 0.0)):
@@ -215,7 +218,7 @@ def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
 
 
 def _log(x: Array) -> Array:
-    return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
+    return jnp.log(greater(x, jnp.finfo(x.dtype).tiny))
 
 
 def _no_use(curve: Curve, highest: Array) -> Array:
@@ -224,14 +227,13 @@ def _no_use(curve: Curve, highest: Array) -> Array:
 
 
 def _highest_total(game: Game, alone: LocalOptimum) -> Array:
-    """An upper bound of the equilibrium's total: value handed out, over the lowest cost."""
+    """An upper bound of the equilibrium's total: all value handed out, over the lowest cost."""
+    mechanism: Any = game.mechanism
     error = best_error(game)
-    one = jnp.ones_like(error)
-    free = Federation(one, error, reward_rate(game.server, error, one))
-    extra = (_replies(game, alone, Federation(one, error, 0 * one)) - alone.contribution)
-    cost = game.devices.each().cost
-    handed_out = ((cost + game.mechanism.epsilon) * extra).sum() + free.reward_rate
-    return alone.contribution.sum() + handed_out / cost.min()
+    one, cost = jnp.ones_like(error), game.devices.each().cost
+    extra = _replies(game, alone, Federation(one, error, 0 * one)) - alone.contribution
+    value = ((cost + mechanism.epsilon) * extra).sum() + reward_rate(game.server, error, one)
+    return alone.contribution.sum() + value / cost.min()
 
 
 def _unrest(game: Game, alone: LocalOptimum, m: Array) -> Array:

@@ -6,8 +6,8 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
+from realfm_jax._struct import Numbers
 from realfm_jax.accuracy import Curve, GeneralizationBound, InverseSqrt
 
 _C = TypeVar("_C", bound=Curve)
@@ -33,7 +33,7 @@ class Fit(Generic[_C]):
 _RANGES = {"a_opt": (1e-9, 1 - 1e-9), "k": (1e-12, 1e12)}
 
 
-def fit_accuracy(m: ArrayLike, accuracy: ArrayLike, curve: _C) -> Fit[_C]:
+def fit_accuracy(m: Numbers, accuracy: Numbers, curve: _C) -> Fit[_C]:
     """The leaves of `curve` (a_opt and k of the package's own) that best reproduce measured accuracies.
 
     Bounded least squares (SciPy's trust region, Jacobian by autodiff) in float64, started from a linear
@@ -101,10 +101,12 @@ def fit_accuracy(m: ArrayLike, accuracy: ArrayLike, curve: _C) -> Fit[_C]:
     )
 
 
-def _measurements(m: ArrayLike, accuracy: ArrayLike, least: int) -> tuple[Any, np.ndarray]:
+def _measurements(m: Numbers, accuracy: Numbers, least: int) -> tuple[Any, np.ndarray]:
     x, y = np.asarray(m, dtype=np.float64), np.asarray(accuracy, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(f"m and accuracy must be two lists of one length; got shapes {x.shape} and {y.shape}")
+        raise ValueError(
+            f"m and accuracy must be two lists of one length; got shapes {x.shape} and {y.shape}"
+        )
     if np.unique(x).size < least:
         raise ValueError(f"fit_accuracy needs at least {least} different m; got {np.unique(x).size}")
     if not (np.isfinite(x) & (x > 0)).all():

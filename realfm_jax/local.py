@@ -1,5 +1,7 @@
 """What a device does alone: its utility and the amount of data that maximises it."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -9,7 +11,7 @@ from realfm_jax._struct import struct
 from realfm_jax.accuracy import PLENTY, GeneralizationBound, InverseSqrt, error_at
 from realfm_jax.game import Devices
 from realfm_jax.payoff import Expansion, LinearPayoff, PowerPayoff, expand, value_at
-from realfm_jax.scalar import argmax, derivative, root
+from realfm_jax.scalar import argmax, derivative, greater, root
 
 
 @struct
@@ -70,14 +72,15 @@ def local_optimum(devices: Devices) -> LocalOptimum:
         utility = local_utility(device, stationary)
         contribution = jnp.where(utility > 0, stationary, 0.0)
         seen = expand(device.payoff, error_at(device.accuracy, contribution))
-        return LocalOptimum(contribution, jnp.maximum(utility, 0.0), seen)
+        return LocalOptimum(contribution, greater(utility, 0.0), seen)
 
     return jax.vmap(one)(devices.each())
 
 
 def _last_stationary_point(device: Devices) -> Array:
     """The right-most root of log(phi'(a) a'(m)) - log c in log m, one device."""
-    curve, payoff, cost = device.accuracy, device.payoff, device.cost
+    curve: Any = device.accuracy
+    payoff, cost = device.payoff, device.cost
 
     def value(m: Array) -> Array:
         # Not clipped at accuracy 0: there the logarithm of a zero slope would be -inf.
@@ -88,7 +91,7 @@ def _last_stationary_point(device: Devices) -> Array:
 
     low = jnp.log(curve.useless)
     high = jnp.log(value_at(payoff, 1 - curve.a_opt) / cost)
-    return jnp.exp(root(excess, low, jnp.maximum(low, high))[0])
+    return jnp.exp(root(excess, low, greater(low, high))[0])
 
 
 def _best_found(device: Devices) -> Array:

@@ -5,13 +5,13 @@ from typing import Any, Literal, get_args
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
-from realfm_jax._struct import check, checked, static, struct
+from realfm_jax._struct import Numbers, check, checked, static, struct
 from realfm_jax.accuracy import Curve, error_at, server_curve
 from realfm_jax.game import Devices, Federation, Game, Mechanism, Server
 from realfm_jax.local import LocalOptimum, local_optimum
 from realfm_jax.payoff import value_at
+from realfm_jax.scalar import greater, lesser
 from realfm_jax.shaping import EPSILON, Shaping, check_shaping, gain, worth
 
 Money = Literal["capped", "paper"]
@@ -47,26 +47,26 @@ class RealFM(Mechanism):
         self, device: Devices, alone: LocalOptimum, contribution: Array, federation: Federation
     ) -> tuple[Array, Array]:
         """The three intervals of eq:mech; a device never has to use a model worse than its own."""
-        extra = jnp.maximum(contribution - alone.contribution, 0.0)
+        extra = greater(contribution - alone.contribution, 0.0)
         rate = federation.reward_rate
         deducted = rate if self.money == "paper" else 0.0
-        owed = jnp.maximum(device.cost - deducted + self.epsilon, 0.0) * extra
+        owed = greater(device.cost - deducted + self.epsilon, 0.0) * extra
         shaped = alone.error - gain(self.shaping, device.payoff, alone.payoff, owed)
         own = error_at(device.accuracy, contribution)
-        error = jnp.minimum(jnp.maximum(shaped, federation.error), own)
+        error = lesser(greater(shaped, federation.error), own)
         error = jnp.where(extra > 0, error, own)
         if self.money == "paper":
             return error, rate * extra
         unpaid = owed - worth(self.shaping, device.payoff, alone.payoff, error)
-        return error, jnp.minimum(rate * extra, jnp.maximum(unpaid, 0.0))
+        return error, lesser(rate * extra, greater(unpaid, 0.0))
 
     def full_reward_contribution(
         self, device: Devices, alone: LocalOptimum, federation: Federation
     ) -> Array:
-        """m_i^* at given aggregates: where the shaped accuracy reaches the federated one (thm:acc-shaping)."""
+        """m_i^* at given aggregates: where shaping reaches the federated accuracy (thm:acc-shaping)."""
         value = worth(self.shaping, device.payoff, alone.payoff, federation.error)
-        rate = jnp.minimum(federation.reward_rate, device.cost)
-        return alone.contribution + jnp.maximum(value, 0.0) / (device.cost - rate + self.epsilon)
+        rate = lesser(federation.reward_rate, device.cost)
+        return alone.contribution + greater(value, 0.0) / (device.cost - rate + self.epsilon)
 
 
 @struct
@@ -79,7 +79,7 @@ class EqualShare(Mechanism):
         """The federated model, or the device's own where that is better; no money."""
         del alone
         own = error_at(device.accuracy, contribution)
-        return jnp.minimum(federation.error, own), jnp.zeros_like(own)
+        return lesser(federation.error, own), jnp.zeros_like(own)
 
 
 @struct
@@ -165,7 +165,7 @@ def device_utility(device: Devices, contribution: Array, error: Array, money: Ar
     return value_at(device.payoff, error) + money - device.cost * contribution
 
 
-def rewards(game: Game, contribution: ArrayLike) -> Rewards:
+def rewards(game: Game, contribution: Numbers) -> Rewards:
     """What everybody gets when the devices contribute these amounts, at equilibrium or not (eq:mech).
 
     Args:
@@ -181,7 +181,7 @@ def rewards(game: Game, contribution: ArrayLike) -> Rewards:
     return rewards_at(game, local_optimum(game.devices), checked_contribution(game, contribution))
 
 
-def checked_contribution(game: Game, contribution: ArrayLike) -> Array:
+def checked_contribution(game: Game, contribution: Numbers) -> Array:
     """Contributions as a floating array [n], refused if of another shape, negative or not finite."""
     m = checked("contribution", contribution, ">= 0", lambda x: x >= 0)
     if m.shape != (len(game.devices),):
@@ -192,9 +192,7 @@ def checked_contribution(game: Game, contribution: ArrayLike) -> Array:
 @jax.jit
 def rewards_at(game: Game, alone: LocalOptimum, m: Array) -> Rewards:
     """`rewards` for contributions known to be valid and local optima known already."""
-    federation = federate(
-        game.server, game.server_accuracy_curve, m.sum(), (m * game.devices.a_opt).sum()
-    )
+    federation = federate(game.server, game.server_accuracy_curve, m.sum(), (m * game.devices.a_opt).sum())
     each = game.devices.each()
 
     def one(device: Devices, alone: LocalOptimum, m: Array) -> tuple[Array, Array, Array]:

@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from realfm_jax._struct import check, floating, struct
-from realfm_jax.scalar import derivative, root
+from realfm_jax.scalar import derivative, greater, lesser, root
 
 Payoff = Callable[[Any], Any]
 """Any callable pytree a -> phi(a), increasing, phi(0) = 0."""
@@ -100,7 +100,7 @@ def error_for(payoff: Payoff, value: ArrayLike) -> Array:
     value = floating(value)
     tiny = 1e-12 if jnp.finfo(value.dtype).bits == 64 else 1e-6
     # Searched in x = -log e, so that payoffs with a pole at a = 1 stay tame; no value is below phi(0).
-    wanted = jnp.clip(value, value_at(payoff, 1.0), value_at(payoff, tiny))
+    wanted = lesser(greater(value, value_at(payoff, 1.0)), value_at(payoff, tiny))
 
     def missing(x: Array) -> Array:
         return wanted - value_at(payoff, jnp.exp(-x))

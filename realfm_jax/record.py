@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from realfm_jax._version import __version__
@@ -24,7 +25,7 @@ def provenance(config: dict[str, Any]) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "backend": jax.default_backend(),
-        "float64": bool(jax.config.jax_enable_x64),
+        "float64": jnp.zeros(()).dtype == "float64",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": config,
     }

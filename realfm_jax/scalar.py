@@ -35,6 +35,20 @@ def derivative(f: Callable[..., Array]) -> Callable[..., Array]:
     return slope
 
 
+def lesser(x: ArrayLike, y: ArrayLike) -> Array:
+    """min(x, y), safe to differentiate where x and y are nearly equal, as they are at every equilibrium.
+
+    `jnp.minimum` finds the active argument by comparing both with the result; a compiler that rounds a
+    recomputed argument differently makes neither match, and the derivative silently vanishes.
+    """
+    return jnp.where(jnp.less(x, y), x, y)
+
+
+def greater(x: ArrayLike, y: ArrayLike) -> Array:
+    """max(x, y), safe to differentiate: see `lesser`."""
+    return jnp.where(jnp.greater(x, y), x, y)
+
+
 class _Bracket(NamedTuple):
     x: Array
     low: Array

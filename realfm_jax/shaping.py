@@ -12,10 +12,10 @@ from typing import Literal, get_args
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
-from realfm_jax._struct import callable_tree, floating
+from realfm_jax._struct import Numbers, callable_tree, floating
 from realfm_jax.payoff import Expansion, Payoff, error_for, expand, value_at
+from realfm_jax.scalar import greater, lesser
 
 Shaping = Literal["taylor", "exact"]
 EPSILON = 1e-9
@@ -42,7 +42,7 @@ def gain(shaping: Shaping, payoff: Payoff, local: Expansion, owed: Array) -> Arr
     # The quadratic formula rationalised: no division by phi'', hence smooth through phi'' = 0.
     discriminant = local.slope**2 + 2 * local.curvature * owed
     tiny = jnp.finfo(discriminant.dtype).tiny
-    return 2 * owed / (local.slope + jnp.sqrt(jnp.maximum(discriminant, tiny)))
+    return 2 * owed / (local.slope + jnp.sqrt(greater(discriminant, tiny)))
 
 
 def worth(shaping: Shaping, payoff: Payoff, local: Expansion, error: Array) -> Array:
@@ -57,16 +57,16 @@ def worth(shaping: Shaping, payoff: Payoff, local: Expansion, error: Array) -> A
 
 
 def accuracy_gain(
-    accuracy_local: ArrayLike,
-    extra: ArrayLike,
-    cost: ArrayLike,
+    accuracy_local: Numbers,
+    extra: Numbers,
+    cost: Numbers,
     payoff: Payoff,
     *,
     shaping: Shaping = "taylor",
-    reward_rate: ArrayLike = 0.0,
-    epsilon: ArrayLike = EPSILON,
+    reward_rate: Numbers = 0.0,
+    epsilon: Numbers = EPSILON,
 ) -> Array:
-    """gamma_i(m): accuracy earned by giving `extra` = m - m_i^o samples beyond the local optimum (eq:gamma).
+    """gamma_i(m): accuracy earned by `extra` = m - m_i^o samples beyond the local optimum (eq:gamma).
 
     Arguments broadcast; leaves of `payoff` too. `reward_rate` is r(m), at most `cost`.
 
@@ -77,28 +77,28 @@ def accuracy_gain(
     check_shaping(shaping)
 
     def one(payoff: Payoff, a: Array, extra: Array, c: Array, r: Array, eps: Array) -> Array:
-        owed = jnp.maximum(c - r + eps, 0) * jnp.maximum(extra, 0)
-        return jnp.maximum(gain(shaping, payoff, expand(payoff, 1 - a), owed), 0)
+        owed = greater(c - r + eps, 0) * greater(extra, 0)
+        return greater(gain(shaping, payoff, expand(payoff, 1 - a), owed), 0)
 
     return _broadcast_vmap(one, payoff, accuracy_local, extra, cost, reward_rate, epsilon)
 
 
 def required_contribution(
-    accuracy_local: ArrayLike,
-    accuracy_target: ArrayLike,
-    contribution_local: ArrayLike,
-    cost: ArrayLike,
+    accuracy_local: Numbers,
+    accuracy_target: Numbers,
+    contribution_local: Numbers,
+    cost: Numbers,
     payoff: Payoff,
     *,
     shaping: Shaping = "taylor",
-    reward_rate: ArrayLike = 0.0,
-    epsilon: ArrayLike = EPSILON,
+    reward_rate: Numbers = 0.0,
+    epsilon: Numbers = EPSILON,
 ) -> Array:
-    """The contribution at which shaping raises a device from its local accuracy to a target (gamma inverted).
+    """The contribution at which shaping lifts a device from local to target accuracy (gamma inverted).
 
     Step 8 of the paper's experimental process, with measured accuracies. Arguments broadcast; leaves of
-    `payoff` too. For a target below the local accuracy the formula gives less than m_i^o, as in the authors'
-    records; the mechanism never asks for that.
+    `payoff` too. For a target below the local accuracy the formula gives less than m_i^o, as in the
+    authors' records; the mechanism never asks for that.
 
     Args:
       accuracy_local: a-bar_i, in [0, 1).
@@ -117,14 +117,14 @@ def required_contribution(
     check_shaping(shaping)
 
     def one(payoff: Payoff, a: Array, b: Array, m: Array, c: Array, r: Array, eps: Array) -> Array:
-        return m + worth(shaping, payoff, expand(payoff, 1 - a), 1 - b) / (c - jnp.minimum(r, c) + eps)
+        return m + worth(shaping, payoff, expand(payoff, 1 - a), 1 - b) / (c - lesser(r, c) + eps)
 
     return _broadcast_vmap(
         one, payoff, accuracy_local, accuracy_target, contribution_local, cost, reward_rate, epsilon
     )
 
 
-def _broadcast_vmap(f: Callable[..., Array], payoff: Payoff, *args: ArrayLike) -> Array:
+def _broadcast_vmap(f: Callable[..., Array], payoff: Payoff, *args: Numbers) -> Array:
     """Map a function of one payoff and scalars over everything broadcast together."""
     leaves, tree = jax.tree.flatten(callable_tree(payoff))
     arrays = [floating(x) for x in (*leaves, *args)]

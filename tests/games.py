@@ -14,7 +14,7 @@ def of_package(game: reference.Game) -> rfm.Game:
     paid = rfm.PowerPayoff(scale, exponent) if kind == "power" else rfm.LinearPayoff(scale)
     power, linear = rfm.PowerPayoff(game.z, game.b), rfm.LinearPayoff(game.z)
     mechanisms = {
-        "realfm": rfm.RealFM(game.shaping, game.epsilon, game.money),  # type: ignore[arg-type]
+        "realfm": rfm.RealFM(game.shaping, game.epsilon, game.money),
         "equal_share": rfm.EqualShare(),
         "local_only": rfm.LocalOnly(),
     }
@@ -47,7 +47,7 @@ def random_game(seed: int, n: int, equal_a_opt: bool = True, **fixed: object) ->
         "profit_margin": float(rng.choice([0.0, 0.2, 0.5, 0.9, 1.0])),
         "epsilon": 10 ** float(rng.uniform(-10, -7)),
     }
-    return reference.Game(**(drawn | fixed))  # type: ignore[arg-type]
+    return reference.Game(**(drawn | fixed))
 
 
 def distance(found: object, wanted: np.ndarray) -> float:

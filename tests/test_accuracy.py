@@ -45,7 +45,9 @@ def test_largest_root(family: str, a_opt: float, k: float) -> None:
         def hat(m: float) -> float:
             return a_opt - (np.sqrt(2 * k * (2 + np.log(m / k))) + 4) / np.sqrt(m)
 
-        assert m_0 == pytest.approx(brentq(hat, k / np.e, 1e12 * (k + 1), xtol=1e-300, rtol=1e-14), rel=1e-9)
+        assert m_0 == pytest.approx(
+            brentq(hat, k / np.e, 1e12 * (k + 1), xtol=1e-300, rtol=1e-14), rel=1e-9
+        )
 
 
 def test_no_spurious_accuracy_left_of_the_largest_root() -> None:

@@ -36,13 +36,13 @@ def test_no_regret_wherever_the_assumptions_hold(shaping: str, seed: int) -> Non
 @pytest.mark.parametrize("factor", [0.99, 1.01])
 @pytest.mark.parametrize("shaping", ["taylor", "exact"])
 def test_one_percent_off_is_caught(shaping: str, factor: float) -> None:
-    game = rfm.Game(rfm.Devices(jnp.full(5, 2.5e-4), CIFAR), rfm.Server(), rfm.RealFM(shaping))  # type: ignore[arg-type]
+    game = rfm.Game(rfm.Devices(jnp.full(5, 2.5e-4), CIFAR), rfm.Server(), rfm.RealFM(shaping))
     found = rfm.solve(game)
     assert rfm.certify(game, found, probes=0).is_equilibrium
     off = rfm.outcome_at(game, found.contribution.at[2].multiply(factor))
     cert = rfm.certify(game, off, probes=0)
     assert not cert.is_equilibrium
-    assert int(cert.regret.argmax()) == 2
+    assert float(cert.regret[2]) > 100 * float(cert.tolerance)
 
 
 def flattening(a: jax.Array) -> jax.Array:
@@ -55,12 +55,12 @@ def test_a_payoff_with_negative_third_derivative_is_flagged_and_breaks_only_tayl
     certificates = {}
     for shaping in ("taylor", "exact"):
         game = rfm.Game(
-            rfm.Devices([1e-5, 2e-5], CIFAR, flattening),  # type: ignore[arg-type]
+            rfm.Devices([1e-5, 2e-5], CIFAR, flattening),
             rfm.Server(),
-            rfm.RealFM(shaping),  # type: ignore[arg-type]
+            rfm.RealFM(shaping),
         )
         certificates[shaping] = rfm.certify(game, rfm.solve(game), probes=0)
-        gamma = rfm.accuracy_gain(a, 10000.0, 1e-5, flattening, shaping=shaping)  # type: ignore[arg-type]
+        gamma = rfm.accuracy_gain(a, 10000.0, 1e-5, flattening, shaping=shaping)
         satisfied = flattening(a + gamma) - flattening(a) > 1e-5 * 10000.0
         assert satisfied == (shaping == "exact")  # eq:gamma-satisfy
     assert not np.asarray(certificates["taylor"].assumptions["third_derivative"]).any()
@@ -74,7 +74,7 @@ def test_taylor_gives_a_prohibitively_expensive_device_a_free_ride_and_exact_doe
     costs = jnp.full(16, 2.5e-4).at[3].set(cost)
     rides = {}
     for shaping in ("taylor", "exact"):
-        game = rfm.Game(rfm.Devices(costs, CIFAR), rfm.Server(), rfm.RealFM(shaping))  # type: ignore[arg-type]
+        game = rfm.Game(rfm.Devices(costs, CIFAR), rfm.Server(), rfm.RealFM(shaping))
         found = rfm.solve(game)
         assert found.local.contribution[3] == 0
         assert found.accuracy[3] > 0.92
@@ -91,7 +91,7 @@ def test_taylor_gives_a_prohibitively_expensive_device_a_free_ride_and_exact_doe
 class RateCapped(rfm.RealFM):
     """Pay at rate min(r, c_i) and deduct it from what accuracy owes: a cap that is not enough."""
 
-    def offer(self, device, alone, contribution, federation):  # type: ignore[no-untyped-def]
+    def offer(self, device, alone, contribution, federation):
         extra = jnp.maximum(contribution - alone.contribution, 0.0)
         rate = jnp.minimum(federation.reward_rate, device.cost)
         owed = (device.cost - rate + self.epsilon) * extra
@@ -163,7 +163,7 @@ def test_several_equilibria_are_found_out() -> None:
 
 
 def test_exact_shaping_is_contribution_maximising() -> None:
-    """The inequality of docs/theory.md: at equal aggregates nobody can be asked for more than exact asks."""
+    """The inequality of docs/theory.md: nobody can be asked for more than exact shaping asks."""
     rng = np.random.default_rng(0)
     a_local, gained = rng.uniform(0, 0.95, 1000), rng.uniform(0, 1, 1000)
     a_fed, cost = a_local + gained * (0.99 - a_local), 10 ** rng.uniform(-6, -2, 1000)

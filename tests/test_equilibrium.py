@@ -16,7 +16,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 def equal_devices(curve: rfm.accuracy.Curve, cost: float, n: int = 16, **mechanism: object) -> rfm.Game:
     devices = rfm.Devices(cost=jnp.full(n, cost), accuracy=curve, payoff=rfm.PowerPayoff())
-    return rfm.Game(devices, rfm.Server(), rfm.RealFM(**mechanism))  # type: ignore[arg-type]
+    return rfm.Game(devices, rfm.Server(), rfm.RealFM(**mechanism))
 
 
 CIFAR = (rfm.GeneralizationBound(0.95, 10.0), 2.5e-4)
@@ -92,3 +92,14 @@ def test_several_starts_lead_to_the_same_place() -> None:
         found = rfm.solve(game, method="best_response", start=wanted * factor)
         assert found.converged
         assert distance(found.contribution, wanted) < 1e-8
+
+
+@settings(max_examples=30)
+@given(seed=SEEDS)
+def test_exact_shaping_collects_the_most(seed: int) -> None:
+    """docs/theory.md, section 2: at most the equilibrium under exact shaping, whatever the mechanism."""
+    totals = {}
+    for shaping in ("taylor", "exact"):
+        drawn = random_game(seed, 5, shaping=shaping, payoff="power", profit_margin=1.0)
+        totals[shaping] = float(rfm.solve(of_package(drawn), method="aggregate").contribution.sum())
+    assert totals["exact"] >= totals["taylor"] * (1 - 1e-9)

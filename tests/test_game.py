@@ -36,18 +36,29 @@ CURVE = rfm.GeneralizationBound(0.95, 10.0)
         (lambda: rfm.PowerPayoff(scale=-1.0), "PowerPayoff.scale must be > 0; got -1.0"),
         (lambda: rfm.LinearPayoff(0.0), "LinearPayoff.scale must be > 0; got 0.0"),
         (lambda: rfm.Server(profit_margin=1.5), "Server.profit_margin must be in [0, 1]; got 1.5"),
-        (lambda: rfm.Server(profit_margin=[0.5, 0.5]), "Server.profit_margin must be one number; got shape (2,)"),
+        (
+            lambda: rfm.Server(profit_margin=[0.5, 0.5]),
+            "Server.profit_margin must be one number; got shape (2,)",
+        ),
         (lambda: rfm.RealFM(epsilon=0.0), "RealFM.epsilon must be > 0; got 0.0"),
         (lambda: rfm.RealFM("cubic"), "RealFM.shaping must be one of taylor, exact; got 'cubic'"),
         (lambda: rfm.RealFM(money="much"), "RealFM.money must be one of capped, paper; got 'much'"),
-        (lambda: rfm.Game(rfm.Devices(1e-4, CURVE), rfm.Server(), "RealFM"), "Game.mechanism must be a Mechanism; got str"),
         (
-            lambda: rfm.Game(rfm.Devices(1e-4, rfm.GeneralizationBound(0.9, [1.0, 2.0])), rfm.Server(), rfm.RealFM()),
-            "devices.accuracy.k differs between devices, so the server's curve is open: give Server(accuracy=...)",
+            lambda: rfm.Game(rfm.Devices(1e-4, CURVE), rfm.Server(), "RealFM"),
+            "Game.mechanism must be a Mechanism; got str",
+        ),
+        (
+            lambda: rfm.Game(
+                rfm.Devices(1e-4, rfm.GeneralizationBound(0.9, [1.0, 2.0])), rfm.Server(), rfm.RealFM()
+            ),
+            "devices.accuracy.k differs between devices, so the server's curve is open: give Server(",
         ),
         (lambda: rfm.rewards(game(2), [1.0]), "contribution must have shape [2]; got shape (1,)"),
         (lambda: rfm.rewards(game(2), [1.0, -1.0]), "contribution must be >= 0; got -1.0 at index 1"),
-        (lambda: rfm.solve(game(2), method="magic"), "method must be one of auto, aggregate, best_response; got 'magic'"),
+        (
+            lambda: rfm.solve(game(2), method="magic"),
+            "method must be one of auto, aggregate, best_response; got 'magic'",
+        ),
         (
             lambda: rfm.solve(game(2, rfm.EqualShare()), method="aggregate"),
             "method 'aggregate' needs the mechanism RealFM; got EqualShare",
@@ -84,7 +95,7 @@ def leaves_close(a: Any, b: Any, rtol: float = 1e-9) -> None:
 
 def numbers(found: rfm.Equilibrium) -> rfm.Equilibrium:
     """Without what may differ between two ways to the same answer."""
-    return dataclasses.replace(found, steps=0, residual=0.0)  # type: ignore[arg-type]
+    return dataclasses.replace(found, steps=0, residual=0.0)
 
 
 def test_jit_equals_eager_and_vmap_equals_a_loop() -> None:
@@ -98,16 +109,25 @@ def test_jit_equals_eager_and_vmap_equals_a_loop() -> None:
 
     together = jax.vmap(with_margin)(margins)
     for i, margin in enumerate(margins):
-        leaves_close(numbers(jax.tree.map(lambda leaf, i=i: leaf[i], together)), numbers(with_margin(margin)))
+        leaves_close(
+            numbers(jax.tree.map(lambda leaf, i=i: leaf[i], together)), numbers(with_margin(margin))
+        )
 
 
 def test_permuting_devices_permutes_the_answer() -> None:
     one, order = game(3), np.array([2, 0, 1])
     shuffled = dataclasses.replace(
-        one, devices=dataclasses.replace(one.devices, cost=one.devices.cost[order], payoff=rfm.PowerPayoff(one.devices.payoff.scale[order]))  # type: ignore[attr-defined]
+        one,
+        devices=dataclasses.replace(
+            one.devices,
+            cost=one.devices.cost[order],
+            payoff=rfm.PowerPayoff(one.devices.payoff.scale[order]),
+        ),
     )
     straight, permuted = rfm.solve(one), rfm.solve(shuffled)
-    assert np.asarray(permuted.contribution) == pytest.approx(np.asarray(straight.contribution)[order], rel=1e-12)
+    assert np.asarray(permuted.contribution) == pytest.approx(
+        np.asarray(straight.contribution)[order], rel=1e-12
+    )
     assert np.asarray(permuted.utility) == pytest.approx(np.asarray(straight.utility)[order], rel=1e-12)
 
 
@@ -121,7 +141,9 @@ def test_one_trace_per_shape() -> None:
 
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        devices = rfm.Devices(rng.uniform(1e-4, 2e-4, 3), rfm.GeneralizationBound(rng.uniform(0.8, 0.9), rng.uniform(1, 9)))
+        devices = rfm.Devices(
+            rng.uniform(1e-4, 2e-4, 3), rfm.GeneralizationBound(rng.uniform(0.8, 0.9), rng.uniform(1, 9))
+        )
         counted(rfm.Game(devices, rfm.Server(profit_margin=rng.uniform()), rfm.RealFM(epsilon=1e-8)))
     assert len(traces) == 1
 
@@ -137,6 +159,8 @@ def test_float32_stays_float32_and_close_to_float64() -> None:
     wanted = rfm.solve(game(3))
     with jax.enable_x64(False):
         found = rfm.solve(game(3))
-        assert {leaf.dtype for leaf in jax.tree.leaves(found) if jnp.issubdtype(leaf.dtype, jnp.floating)} == {jnp.dtype("float32")}
+        assert {
+            leaf.dtype for leaf in jax.tree.leaves(found) if jnp.issubdtype(leaf.dtype, jnp.floating)
+        } == {jnp.dtype("float32")}
         assert found.converged
     assert np.asarray(found.contribution) == pytest.approx(np.asarray(wanted.contribution), rel=1e-3)

@@ -67,24 +67,38 @@ def finite_differences(theta: Parameters, shaping: rfm.Shaping, method: str) -> 
     return np.stack(columns, axis=1)
 
 
+def sizes(values: np.ndarray) -> np.ndarray:
+    """What differences are measured against: utilities by the largest (exact shaping leaves one of 1e-4)."""
+    size = np.maximum(np.abs(values), 1e-6)
+    size[4:8] = size[4:8].max()
+    return size
+
+
 def flatten(jacobian: Parameters) -> np.ndarray:
     rows = len(jacobian["k"])
-    return np.concatenate([np.asarray(jacobian[name]).reshape(rows, -1) for name in sorted(jacobian)], axis=1)
+    return np.concatenate(
+        [np.asarray(jacobian[name]).reshape(rows, -1) for name in sorted(jacobian)], axis=1
+    )
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("method", ["aggregate", "best_response"])
 @pytest.mark.parametrize("shaping", ["taylor", "exact"])
 @pytest.mark.xdist_group("gradients")
-def test_forward_reverse_and_finite_differences_agree(shaping: rfm.Shaping, method: str, situation: str) -> None:
+def test_forward_reverse_and_finite_differences_agree(
+    shaping: rfm.Shaping, method: str, situation: str
+) -> None:
     theta = SITUATIONS[situation]
-    size = np.maximum(np.abs(np.asarray(outputs(theta, shaping, method))), 1e-6)[:, None]
+    size = sizes(np.asarray(outputs(theta, shaping, method)))[:, None]
     forward, reverse = (flatten(jacobian(theta)) / size for jacobian in jacobians(shaping, method))
     assert np.isfinite(forward).all()
     assert np.isfinite(reverse).all()
     assert np.abs(forward - reverse).max() <= 1e-8 * max(1, np.abs(forward).max())
     by_differences = finite_differences(theta, shaping, method) / size
-    assert np.abs(forward - by_differences).max() <= 1e-5 * max(1, np.abs(forward).max())
+    off = np.abs(forward - by_differences)
+    if theta["margin"] == 0:  # p_m = 1 is the end of its range: no difference to both sides of it
+        off = np.delete(off, -1 - 4, axis=1)
+    assert off.max() <= 1e-5 * max(1, np.abs(forward).max())
 
 
 @pytest.mark.xdist_group("gradients")
@@ -100,7 +114,9 @@ def test_under_jit_vmap_grad_nothing_is_nan_where_edges_meet() -> None:
 
     cost, margin, k = (
         x.ravel()
-        for x in jnp.meshgrid(jnp.geomspace(1e-7, 10.0, 9), jnp.array([0.0, 0.5, 1.0]), jnp.array([0.01, 10.0, 1000.0]))
+        for x in jnp.meshgrid(
+            jnp.geomspace(1e-7, 10.0, 9), jnp.array([0.0, 0.5, 1.0]), jnp.array([0.01, 10.0, 1000.0])
+        )
     )
     for linear in (False, True):
         gradient = jax.jit(jax.vmap(jax.grad(functools.partial(total, linear=linear), argnums=(0, 1, 2))))
@@ -111,7 +127,9 @@ def test_under_jit_vmap_grad_nothing_is_nan_where_edges_meet() -> None:
 @pytest.mark.xdist_group("gradients")
 def test_second_derivatives_are_right_too() -> None:
     def utility(log_cost: jax.Array) -> jax.Array:
-        devices = rfm.Devices(jnp.exp(log_cost) * jnp.array([1.0, 1.2]), rfm.GeneralizationBound(0.95, 10.0))
+        devices = rfm.Devices(
+            jnp.exp(log_cost) * jnp.array([1.0, 1.2]), rfm.GeneralizationBound(0.95, 10.0)
+        )
         return rfm.solve(rfm.Game(devices, rfm.Server(), rfm.RealFM()), method="aggregate").server_utility
 
     x = jnp.log(jnp.asarray(2.5e-4))

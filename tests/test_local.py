@@ -74,7 +74,9 @@ def test_prohibitive_cost_means_no_data() -> None:
 
 def test_cheaper_devices_collect_more_and_are_better_off() -> None:
     """Corollary 1."""
-    alone = rfm.local_optimum(rfm.Devices(np.geomspace(1e-7, 1e-1, 200), rfm.GeneralizationBound(0.95, 10.0)))
+    alone = rfm.local_optimum(
+        rfm.Devices(np.geomspace(1e-7, 1e-1, 200), rfm.GeneralizationBound(0.95, 10.0))
+    )
     assert (np.diff(alone.contribution) <= 0).all()
     assert (np.diff(alone.utility) <= 0).all()
     assert alone.contribution[0] > 1e6

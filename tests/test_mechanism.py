@@ -33,7 +33,7 @@ def test_rewards_against_the_reference(shaping: str, money: str, mechanism: str,
 
 def cifar(n: int = 4, margin: float = 1.0, **mechanism: object) -> rfm.Game:
     devices = rfm.Devices(jnp.full(n, 2.5e-4), rfm.GeneralizationBound(0.95, 10.0))
-    return rfm.Game(devices, rfm.Server(profit_margin=margin), rfm.RealFM(**mechanism))  # type: ignore[arg-type]
+    return rfm.Game(devices, rfm.Server(profit_margin=margin), rfm.RealFM(**mechanism))
 
 
 @pytest.mark.parametrize("shaping", ["taylor", "exact"])
@@ -45,7 +45,7 @@ def test_three_intervals_join_continuously_and_utility_rises_to_the_equilibrium(
     grid = np.unique(np.concatenate([np.linspace(0, 2 * m_star, 400), [m_local, m_star]]))
     faced = jax.vmap(lambda m: rfm.rewards(game, found.contribution.at[0].set(m)))(jnp.asarray(grid))
     accuracy, money, utility = (np.asarray(x)[:, 0] for x in (faced.accuracy, faced.money, faced.utility))
-    own = np.asarray(game.devices.accuracy(grid))  # type: ignore[operator]
+    own = np.asarray(game.devices.accuracy(grid))
     below = grid <= m_local
     assert accuracy[below] == pytest.approx(own[below])
     assert (money[below] == 0).all()
@@ -60,7 +60,7 @@ def test_three_intervals_join_continuously_and_utility_rises_to_the_equilibrium(
 
 
 def test_equal_share_is_the_free_rider_dilemma() -> None:
-    """All of the federation gives what one device would give alone; most give nothing for the same model."""
+    """Everybody together gives what one device would give alone, and most give nothing."""
     devices = rfm.Devices(np.geomspace(2e-4, 4e-4, 8), rfm.GeneralizationBound(0.95, 10.0))
     found = rfm.solve(rfm.Game(devices, rfm.Server(), rfm.EqualShare()))
     assert found.converged
@@ -91,4 +91,4 @@ def test_never_pays_more_than_is_set_aside_and_never_takes(margin: float, m: lis
     total = sum(m)
     assert (np.asarray(given_.money) >= 0).all()
     assert float(given_.money.sum()) <= float(given_.reward_rate) * total * (1 + 1e-12)
-    assert (np.asarray(given_.accuracy) >= np.asarray(game.devices.accuracy(np.array(m))) - 1e-12).all()  # type: ignore[operator]
+    assert (np.asarray(given_.accuracy) >= np.asarray(game.devices.accuracy(np.array(m))) - 1e-12).all()

@@ -28,7 +28,9 @@ def test_required_contribution_inverts_gamma(
 
 @pytest.mark.parametrize("shaping", ["taylor", "exact"])
 @given(a=ACCURACY, extra=st.floats(1, 1e5), cost=COST, b=st.floats(1, 4))
-def test_the_gain_pays_for_the_cost(shaping: rfm.Shaping, a: float, extra: float, cost: float, b: float) -> None:
+def test_the_gain_pays_for_the_cost(
+    shaping: rfm.Shaping, a: float, extra: float, cost: float, b: float
+) -> None:
     """eq:gamma-satisfy; with equality up to eps for exact shaping."""
     phi = rfm.PowerPayoff(1.0, b)
     gamma = rfm.accuracy_gain(a, extra, cost, phi, shaping=shaping)
@@ -52,7 +54,9 @@ def test_taylor_is_smooth_through_a_vanishing_second_derivative() -> None:
 
 
 def test_linear_payoff_gives_the_formula_of_karimireddy_et_al() -> None:
-    assert float(rfm.accuracy_gain(0.5, 200.0, 1e-3, rfm.LinearPayoff(2.0), epsilon=1e-12)) == pytest.approx(0.1)
+    assert float(
+        rfm.accuracy_gain(0.5, 200.0, 1e-3, rfm.LinearPayoff(2.0), epsilon=1e-12)
+    ) == pytest.approx(0.1)
 
 
 def test_money_is_deducted() -> None:
@@ -62,7 +66,9 @@ def test_money_is_deducted() -> None:
 
 
 def test_arguments_broadcast() -> None:
-    found = rfm.required_contribution([0.5, 0.6], [[0.7], [0.8], [0.9]], 10.0, 1e-3, rfm.PowerPayoff(scale=[1.0, 2.0]))
+    found = rfm.required_contribution(
+        [0.5, 0.6], [[0.7], [0.8], [0.9]], 10.0, 1e-3, rfm.PowerPayoff(scale=[1.0, 2.0])
+    )
     assert found.shape == (3, 2)
     one = rfm.required_contribution(0.6, 0.9, 10.0, 1e-3, rfm.PowerPayoff(scale=2.0))
     assert float(found[2, 1]) == float(one)
@@ -70,4 +76,4 @@ def test_arguments_broadcast() -> None:
 
 def test_unknown_shaping() -> None:
     with pytest.raises(ValueError, match="shaping must be one of taylor, exact; got 'cubic'"):
-        rfm.required_contribution(0.5, 0.6, 1.0, 1.0, rfm.PowerPayoff(), shaping="cubic")  # type: ignore[arg-type]
+        rfm.required_contribution(0.5, 0.6, 1.0, 1.0, rfm.PowerPayoff(), shaping="cubic")

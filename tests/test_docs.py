@@ -1,0 +1,94 @@
+"""What the documents say is what the package does."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from conftest import SHARED
+
+import realfm_jax as rfm
+from realfm_jax.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def equation_table() -> list[tuple[str, str]]:
+    rows = re.findall(r"^\| `((?:eq|thm|assum):[^`]+)`[^|]*\|([^|]+)\|$", README, flags=re.M)
+    return [(label, name) for label, names in rows for name in re.findall(r"`([^`]+)`", names)]
+
+
+def test_every_equation_of_the_table_leads_to_a_function() -> None:
+    table = equation_table()
+    assert len(table) >= 17
+    for label, name in table:
+        target: object = rfm
+        for part in name.split("."):
+            target = getattr(target, part)
+        assert callable(target), name
+        assert target.__doc__, name
+        del label
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the paper is not at hand")
+def test_every_label_of_the_table_is_in_the_paper() -> None:
+    paper = (SHARED / "paper.tex").read_text()
+    for label, _ in equation_table():
+        assert f"\\label{{{label}}}" in paper
+
+
+def test_tests_named_in_the_theory_exist() -> None:
+    tests = "\n".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "theory.md").read_text())
+    assert len(named) > 10
+    for name in named:
+        assert f"def {name}(" in tests, name
+
+
+def test_main_command_prints_the_tables_of_the_readme_and_records_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "result.json"
+    assert main(["solve", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    for line in printed.splitlines():
+        if line.startswith(("LocalOnly", "EqualShare", "Linear RealFM", "RealFM  ", "RealFM exact")):
+            assert line.rsplit(maxsplit=1)[0] in README, "regret is rounding, the rest is quoted"
+    assert "ok    equilibrium" in printed
+    assert f"saved {out}" in printed
+    result = json.loads(out.read_text())
+    assert set(result) == {"provenance", "mechanisms"}
+    assert result["provenance"]["config"]["seed"] == 0
+    assert result["provenance"]["realfm_jax"] == rfm.__version__
+    recorded = json.loads((ROOT / "experiments" / "solve-cifar10.json").read_text())
+    for name, outcome in result["mechanisms"].items():
+        was = recorded["mechanisms"][name]["equilibrium"]["contribution"]
+        assert outcome["equilibrium"]["contribution"] == pytest.approx(was, rel=1e-9, abs=1e-6)
+    assert main(["solve", "--out", str(out)]) == 2
+    assert "exists; give --force" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["solve", "--profit-margin", "2"], "Server.profit_margin must be in [0, 1]; got 2.0"),
+        (["solve", "--devices", "0"], "devices must be at least 1; got 0"),
+        (["solve", "--cost", "-1"], "Devices.cost must be > 0"),
+        (["solve", "--curve", "straight"], "curve must be one of bound, inverse-sqrt; got 'straight'"),
+    ],
+)
+def test_command_line_mistakes(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main([*arguments, "--out", str(tmp_path / "x.json")]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["solve", "--help"])
+    text = capsys.readouterr().out
+    assert "same phi" in text
+    assert "--profit-margin" in text
