@@ -53,12 +53,18 @@ class RealFM(Mechanism):
         owed = greater(device.cost - deducted + self.epsilon, 0.0) * extra
         shaped = alone.error - gain(self.shaping, device.payoff, alone.payoff, owed)
         own = error_at(device.accuracy, contribution)
-        error = lesser(greater(shaped, federation.error), own)
+        # At the equilibrium "still shaped?" and "limited by r?" are ties. There a device holds the
+        # federated model and r limits its money: it decides derivatives at p_m = 1, with all money 0.
+        rounding = 64 * jnp.finfo(own.dtype).eps
+        still_shaped = shaped > federation.error * (1 + rounding)
+        error = lesser(jnp.where(still_shaped, shaped, federation.error), own)
         error = jnp.where(extra > 0, error, own)
         if self.money == "paper":
             return error, rate * extra
         unpaid = owed - worth(self.shaping, device.payoff, alone.payoff, error)
-        return error, lesser(rate * extra, greater(unpaid, 0.0))
+        by_rate = rate * extra <= unpaid + rounding * owed
+        money = jnp.where(by_rate, rate * extra, greater(unpaid, 0.0))
+        return error, jnp.where(still_shaped, 0.0, money)
 
     def full_reward_contribution(
         self, device: Devices, alone: LocalOptimum, federation: Federation

@@ -63,17 +63,34 @@ def check_against_reference(game: reference.Game) -> None:
     assert distance(solved.contribution, np.asarray(followed.contribution)) < 1e-8 * blur
 
 
-@pytest.mark.parametrize("shaping", ["taylor", "exact"])
-@pytest.mark.parametrize("curve", ["bound", "inverse_sqrt"])
-@pytest.mark.parametrize(("n", "equal"), [(1, True), (2, False), (5, False), (16, True)])
-@settings(max_examples=15)
+QUICK = [
+    (1, True, "bound", "taylor"),
+    (2, False, "inverse_sqrt", "taylor"),
+    (5, False, "bound", "exact"),
+    (16, True, "bound", "taylor"),
+    (16, True, "inverse_sqrt", "exact"),
+]
+SIZES = ((1, True), (2, False), (5, False), (16, True))
+ALL = [(*size, c, s) for size in SIZES for c in ("bound", "inverse_sqrt") for s in ("taylor", "exact")]
+
+
+@pytest.mark.parametrize(("n", "equal", "curve", "shaping"), QUICK)
+@settings(max_examples=12)
 @given(seed=SEEDS)
 def test_random_games(n: int, equal: bool, curve: str, shaping: str, seed: int) -> None:
     check_against_reference(random_game(seed, n, equal, curve=curve, shaping=shaping))
 
 
-@pytest.mark.parametrize("equal", [True, False])
-@settings(max_examples=15)
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "equal", "curve", "shaping"), ALL)
+@settings(max_examples=60)
+@given(seed=SEEDS)
+def test_more_random_games(n: int, equal: bool, curve: str, shaping: str, seed: int) -> None:
+    check_against_reference(random_game(seed, n, equal, curve=curve, shaping=shaping))
+
+
+@pytest.mark.parametrize("equal", [True, pytest.param(False, marks=pytest.mark.slow)])
+@settings(max_examples=12)
 @given(seed=SEEDS)
 def test_random_games_with_linear_payoffs(equal: bool, seed: int) -> None:
     check_against_reference(random_game(seed, 5, equal, payoff="linear"))

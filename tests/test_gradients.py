@@ -60,15 +60,24 @@ def jacobians(shaping: rfm.Shaping, method: str) -> tuple[Any, Any]:
 
 def finite_differences(theta: Parameters, shaping: rfm.Shaping, method: str) -> np.ndarray:
     flat, unravel = ravel_pytree(theta)
+    margin = np.asarray(
+        ravel_pytree({name: jnp.full_like(v, name == "margin") for name, v in theta.items()})[0]
+    )
     columns = []
     for step in np.eye(flat.size) * 1e-5:
-        up, down = (np.asarray(outputs(unravel(flat + h), shaping, method)) for h in (step, -step))
-        columns.append((up - down) / 2e-5)
+
+        def at(steps: int, step: np.ndarray = step) -> np.ndarray:
+            return np.asarray(outputs(unravel(flat + steps * step), shaping, method))
+
+        if step @ margin and theta["margin"] == 0:  # p_m = 1 is the end of its range: look back only
+            columns.append((3 * at(0) - 4 * at(-1) + at(-2)) / 2e-5)
+        else:
+            columns.append((at(1) - at(-1)) / 2e-5)
     return np.stack(columns, axis=1)
 
 
 def sizes(values: np.ndarray) -> np.ndarray:
-    """What differences are measured against: utilities by the largest (exact shaping leaves one of 1e-4)."""
+    """What differences are measured against: for utilities the largest (one may be as small as 1e-4)."""
     size = np.maximum(np.abs(values), 1e-6)
     size[4:8] = size[4:8].max()
     return size
@@ -81,10 +90,21 @@ def flatten(jacobian: Parameters) -> np.ndarray:
     )
 
 
+def ways(shaping: str, method: str, *marks: pytest.MarkDecorator) -> object:
+    """One combination, all of its situations on one worker, which compiles once."""
+    return pytest.param(shaping, method, marks=[pytest.mark.xdist_group(f"{shaping} {method}"), *marks])
+
+
 @pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("method", ["aggregate", "best_response"])
-@pytest.mark.parametrize("shaping", ["taylor", "exact"])
-@pytest.mark.xdist_group("gradients")
+@pytest.mark.parametrize(
+    ("shaping", "method"),
+    [
+        ways("taylor", "aggregate"),
+        ways("exact", "aggregate"),
+        ways("taylor", "best_response"),
+        ways("exact", "best_response", pytest.mark.slow),
+    ],
+)
 def test_forward_reverse_and_finite_differences_agree(
     shaping: rfm.Shaping, method: str, situation: str
 ) -> None:
@@ -96,12 +116,13 @@ def test_forward_reverse_and_finite_differences_agree(
     assert np.abs(forward - reverse).max() <= 1e-8 * max(1, np.abs(forward).max())
     by_differences = finite_differences(theta, shaping, method) / size
     off = np.abs(forward - by_differences)
-    if theta["margin"] == 0:  # p_m = 1 is the end of its range: no difference to both sides of it
-        off = np.delete(off, -1 - 4, axis=1)
+    if situation == "better alone" or (situation, method) == ("plain", "best_response"):
+        # At p_m = 1 itself: device 0 begins to sell data to a federation that it does not need; and the
+        # kink of the best response splits into two, of which the black box sees one.
+        off = np.delete(off, -5, axis=1)
     assert off.max() <= 1e-5 * max(1, np.abs(forward).max())
 
 
-@pytest.mark.xdist_group("gradients")
 def test_under_jit_vmap_grad_nothing_is_nan_where_edges_meet() -> None:
     """m^o = 0, phi'' = 0 (linear), r >= c at low totals (p_m = 0), k = 1000, all in one batch."""
 
@@ -124,7 +145,6 @@ def test_under_jit_vmap_grad_nothing_is_nan_where_edges_meet() -> None:
             assert np.isfinite(np.asarray(slope)).all()
 
 
-@pytest.mark.xdist_group("gradients")
 def test_second_derivatives_are_right_too() -> None:
     def utility(log_cost: jax.Array) -> jax.Array:
         devices = rfm.Devices(
