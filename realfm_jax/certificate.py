@@ -85,9 +85,14 @@ class Certificate:
         return bool(self.ir_slack.min() >= -self.tolerance * self.largest_utility)
 
     @property
+    def budget(self) -> float:
+        """What is left of the money that the server set aside."""
+        return float(self.allowance - self.paid)
+
+    @property
     def within_budget(self) -> bool:
         """The server pays no more than it set aside."""
-        return bool(self.paid <= self.allowance * (1 + self.tolerance))
+        return self.budget >= -float(self.allowance * self.tolerance)
 
     @property
     def unique(self) -> bool:

@@ -1,7 +1,12 @@
 """Every test runs in float64, with fixed seeds, and treats warnings as errors (pyproject.toml)."""
 
+import os
 import sys
 from pathlib import Path
+
+# The tests compile hundreds of programs and run each for milliseconds: less optimisation, half the time.
+# Set XLA_FLAGS yourself to test what your own runs compile.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 import jax
 from hypothesis import HealthCheck, Phase, settings
