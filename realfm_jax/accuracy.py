@@ -37,7 +37,7 @@ class GeneralizationBound:
 
     >>> curve = GeneralizationBound(a_opt=0.95, k=10.0)
     >>> round(float(curve(198478.0)), 4), float(curve(0.0))
-    (0.9041, 0.0)
+    (0.9064, 0.0)
     """
 
     a_opt: Any

@@ -49,6 +49,8 @@ class Setting:
             raise ValueError(f"devices must be at least 1; got {self.devices}")
         if not 0 <= self.payoff_spread < 1:
             raise ValueError(f"payoff_spread must be in [0, 1); got {self.payoff_spread}")
+        if self.cost <= 0:
+            raise ValueError(f"cost must be > 0; got {self.cost}")
         if self.cost_spread < 0:
             raise ValueError(f"cost_spread must be >= 0; got {self.cost_spread}")
         families: dict[str, type[GeneralizationBound | InverseSqrt]] = {

@@ -62,7 +62,7 @@ def solve(game: Game, method: Method = "auto", start: Numbers | None = None) -> 
         "best_response" follows every device's best response, for any mechanism; "auto" takes the first
         where it applies, and goes on with the second where a device would still move.
       start: contributions to start the best responses from, [n]; `None`: from above (RealFM), else
-        from the local optimum.
+        from an equal share of the local optimum.
 
     No failure to converge raises: look at `.converged`. Can be jitted, vmapped and differentiated.
 
@@ -158,10 +158,10 @@ def _replies(game: Game, alone: LocalOptimum, federation: Federation) -> Array:
 def starts(game: Game, alone: LocalOptimum) -> Array:
     """Contributions to start best responses from, [starts, n]; the first is the default.
 
-    From above (replies to the best possible model) for RealFM, else from the local optimum; then twice and
-    half the local optimum.
+    From above (replies to the best possible model) for RealFM, else from an equal share of the local
+    optimum; then twice and half the local optimum.
     """
-    first = alone.contribution
+    first = alone.contribution / len(game.devices)
     if isinstance(game.mechanism, RealFM):
         zero = jnp.zeros_like(first[0])
         first = _replies(game, alone, Federation(zero, best_error(game), zero))
@@ -184,7 +184,8 @@ def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
     curve, a_opt = game.server_accuracy_curve, game.devices.a_opt
     if len(game.devices) == 1:  # a federation of one has nothing to give, and its root is a double one
         m = alone.contribution
-        return FixedPoint(m, _unrest(game, alone, m), jnp.zeros((), int))
+        residual = jnp.where(m.sum() > 0, _unrest(game, alone, m), _lure(game))
+        return FixedPoint(m, lax.stop_gradient(residual), jnp.zeros((), int))
     local_total = alone.contribution.sum()
     highest = _highest_total(game, alone)
     lowest = greater(local_total, _no_use(curve, highest))
@@ -209,12 +210,16 @@ def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
     x, steps = log_total(mean)
     m = replies(x, mean)
     balance = jnp.abs(_log(m.sum()) - x)
-    # All costs prohibitive and no way up: nobody contributes anything, unless money alone attracts.
+    # All costs prohibitive and no way up: nobody contributes anything.
     nobody = (local_total == 0) & (balance > 1e-3)
     m = jnp.where(nobody, 0.0, m)
-    unsure = jnp.where(game.server.profit_margin < 1, jnp.inf, 0.0)
-    residual = jnp.where(nobody, unsure, jnp.maximum(balance, _unrest(game, alone, m)))
+    residual = jnp.where(nobody, _lure(game), jnp.maximum(balance, _unrest(game, alone, m)))
     return FixedPoint(m, lax.stop_gradient(residual), steps * outer_steps)
+
+
+def _lure(game: Game) -> Array:
+    """Unrest where nobody contributes: unknown (inf) if money alone might attract somebody, []."""
+    return jnp.where(game.server.profit_margin < 1, jnp.inf, 0.0)
 
 
 def _log(x: Array) -> Array:

@@ -74,7 +74,7 @@ def test_main_command_prints_the_tables_of_the_readme_and_records_it(
     [
         (["solve", "--profit-margin", "2"], "Server.profit_margin must be in [0, 1]; got 2.0"),
         (["solve", "--devices", "0"], "devices must be at least 1; got 0"),
-        (["solve", "--cost", "-1"], "Devices.cost must be > 0"),
+        (["solve", "--cost", "-1"], "cost must be > 0; got -1.0"),
         (["solve", "--curve", "straight"], "curve must be one of bound, inverse-sqrt; got 'straight'"),
     ],
 )

