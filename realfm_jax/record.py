@@ -57,6 +57,7 @@ def save_json(path: str | os.PathLike[str], content: Any) -> Path:
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(name, 0o644)  # a temporary file is its owner's only; a result is meant to be read
         os.replace(name, target)
     except BaseException:
         os.unlink(name)
