@@ -22,13 +22,31 @@ PLENTY = 1e30
 """More samples than any device has: where a curve is as good as at its limit (finite in float32)."""
 
 
-def _check_parameters(curve: Any) -> None:
-    check(curve, "a_opt", "in (0, 1)", lambda x: (x > 0) & (x < 1))
-    check(curve, "k", "> 0", lambda x: x > 0)
+class _Shortfall:
+    """A curve a_opt - shortfall(m), clipped at 0, of which children know the shortfall."""
+
+    a_opt: Any
+    k: Any
+
+    def __post_init__(self) -> None:
+        check(self, "a_opt", "in (0, 1)", lambda x: (x > 0) & (x < 1))
+        check(self, "k", "> 0", lambda x: x > 0)
+
+    def shortfall(self, m: ArrayLike) -> Array:
+        """a_opt - a^(m), before clipping."""
+        raise NotImplementedError
+
+    def error(self, m: ArrayLike) -> Array:
+        """1 - a(m): 1 for every m up to the largest root m_0."""
+        return lesser(1 - self.a_opt + self.shortfall(m), 1.0)
+
+    def __call__(self, m: ArrayLike) -> Array:
+        """a(m), in [0, a_opt)."""
+        return 1 - self.error(m)
 
 
 @struct
-class GeneralizationBound:
+class GeneralizationBound(_Shortfall):
     """a(m) = a_opt - (sqrt(2k(2 + log(m/k))) + 4) / sqrt(m), the paper's curve (eq:gen-bound).
 
     Args:
@@ -43,9 +61,6 @@ class GeneralizationBound:
     a_opt: Any
     k: Any
 
-    def __post_init__(self) -> None:
-        _check_parameters(self)
-
     def shortfall(self, m: ArrayLike) -> Array:
         """a_opt - a^(m), before clipping. Below m = k/e, where it exceeds 2, it is held constant.
 
@@ -55,14 +70,6 @@ class GeneralizationBound:
         m = greater(m, self.k / jnp.e)
         return (jnp.sqrt(2 * self.k * (2 + jnp.log(m / self.k))) + 4) / jnp.sqrt(m)
 
-    def error(self, m: ArrayLike) -> Array:
-        """1 - a(m): 1 for every m up to the largest root m_0."""
-        return lesser(1 - self.a_opt + self.shortfall(m), 1.0)
-
-    def __call__(self, m: ArrayLike) -> Array:
-        """a(m), in [0, a_opt)."""
-        return 1 - self.error(m)
-
     @property
     def useless(self) -> Array:
         """So few samples that a(m) is 0 whatever a_opt, yet with a slope: a lower end for searches."""
@@ -70,7 +77,7 @@ class GeneralizationBound:
 
 
 @struct
-class InverseSqrt:
+class InverseSqrt(_Shortfall):
     """a(m) = a_opt - 2 sqrt(k/m), the paper's simplified curve, used for MNIST (eq:acc2).
 
     Args:
@@ -85,20 +92,9 @@ class InverseSqrt:
     a_opt: Any
     k: Any
 
-    def __post_init__(self) -> None:
-        _check_parameters(self)
-
     def shortfall(self, m: ArrayLike) -> Array:
         """a_opt - a^(m), before clipping; held at 2 below m = k."""
         return 2 * jnp.sqrt(self.k / greater(m, self.k))
-
-    def error(self, m: ArrayLike) -> Array:
-        """1 - a(m): 1 for every m up to the root m_0 = 4k / a_opt^2."""
-        return lesser(1 - self.a_opt + self.shortfall(m), 1.0)
-
-    def __call__(self, m: ArrayLike) -> Array:
-        """a(m), in [0, a_opt)."""
-        return 1 - self.error(m)
 
     @property
     def useless(self) -> Array:
