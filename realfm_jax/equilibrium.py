@@ -183,9 +183,7 @@ def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
     """
     curve, a_opt = game.server_accuracy_curve, game.devices.a_opt
     if len(game.devices) == 1:  # a federation of one has nothing to give, and its root is a double one
-        m = alone.contribution
-        residual = jnp.where(m.sum() > 0, _unrest(game, alone, m), _lure(game))
-        return FixedPoint(m, lax.stop_gradient(residual), jnp.zeros((), int))
+        return FixedPoint(alone.contribution, _lure(game), jnp.zeros((), int))
     local_total = alone.contribution.sum()
     highest = _highest_total(game, alone)
     lowest = greater(local_total, _no_use(curve, highest))
@@ -218,8 +216,8 @@ def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
 
 
 def _lure(game: Game) -> Array:
-    """Unrest where nobody contributes: unknown (inf) if money alone might attract somebody, []."""
-    return jnp.where(game.server.profit_margin < 1, jnp.inf, 0.0)
+    """Unrest where the federation has nothing to give: unknown (inf) if money might still attract, []."""
+    return lax.stop_gradient(jnp.where(game.server.profit_margin < 1, jnp.inf, 0.0))
 
 
 def _log(x: Array) -> Array:

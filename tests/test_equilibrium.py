@@ -59,6 +59,8 @@ def check_against_reference(game: reference.Game) -> None:
     paid = float(solved.reward_rate)
     blur = max(1.0, 1e-2 * float(np.max(game.cost / np.maximum(game.cost - paid, game.epsilon))))
     blur = 1.0 if paid == 0 else min(blur, 1e4)
+    if 0 < paid < 1e-6 * game.cost.min():  # money that moves an own optimum by about its rounding
+        blur = max(blur, 10.0)
     assert distance(followed.contribution, wanted) < 1e-7 * blur
     assert distance(solved.contribution, wanted) < 1e-7 * blur
     assert distance(solved.contribution, np.asarray(followed.contribution)) < 1e-8 * blur
