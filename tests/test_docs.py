@@ -22,13 +22,12 @@ def equation_table() -> list[tuple[str, str]]:
 def test_every_equation_of_the_table_leads_to_a_function() -> None:
     table = equation_table()
     assert len(table) >= 17
-    for label, name in table:
+    for _, name in table:
         target: object = rfm
         for part in name.split("."):
             target = getattr(target, part)
         assert callable(target), name
         assert target.__doc__, name
-        del label
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the paper is not at hand")
