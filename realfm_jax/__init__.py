@@ -8,6 +8,7 @@ from realfm_jax.fit import Fit, fit_accuracy
 from realfm_jax.game import Devices, Federation, Game, Mechanism, Server
 from realfm_jax.local import LocalOptimum, local_optimum, local_utility
 from realfm_jax.mechanism import EqualShare, LocalOnly, RealFM, Rewards, rewards
+from realfm_jax.parameters import parameters, replace
 from realfm_jax.payoff import LinearPayoff, PowerPayoff
 from realfm_jax.shaping import Shaping, accuracy_gain, required_contribution
 
@@ -38,6 +39,8 @@ __all__ = [
     "local_optimum",
     "local_utility",
     "outcome_at",
+    "parameters",
+    "replace",
     "required_contribution",
     "rewards",
     "solve",
