@@ -1,74 +1,300 @@
-"""Print and save the table: time per equilibrium, here and by its peers, same run, same answers."""
+"""Print and save the tables: time per equilibrium, here and by its peers, same run, same answers.
+
+Every answer is checked before it is timed. Times are the shortest of several runs, compiling apart, on all
+cores for what JAX compiled and on one for NumPy and SciPy. Ratios are to the first row of a table.
+"""
 
 import argparse
+import dataclasses
+import functools
+import importlib.metadata
+import math
+import os
+import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 import realfm_jax as rfm
-from benchmarks.peers import A_OPT, EPSILON, K, with_numpy, with_scipy
+from benchmarks import peers
+from benchmarks.peers import Answers, Drawn, agreed, draw
 from realfm_jax.record import provenance, save_json
 
 
-def best_time(f: Callable[[], Any], repeats: int) -> float:
-    """The shortest of several runs, seconds."""
-    times = []
-    for _ in range(repeats):
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of a table; not-a-number: does not apply.
+
+    Attributes:
+      name: what was timed.
+      count: units (games or devices) that one run deals with.
+      seconds: the shortest run.
+      ratio: its time per unit over that of our first row.
+      compile_seconds: tracing and compiling, before.
+      difference: largest relative difference between its answers and ours, over everything compared.
+      more: figures that only this section has.
+    """
+
+    name: str
+    count: int
+    seconds: float = math.nan
+    ratio: float = math.nan
+    compile_seconds: float = math.nan
+    difference: float = math.nan
+    more: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def each(self) -> float:
+        """Seconds per unit."""
+        return self.seconds / self.count
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How long to measure, and on what.
+
+    Attributes:
+      seconds: for each row; three runs at the least.
+      few: games given to slow peers.
+      sizes: numbers of devices of one game.
+      cold: whether to forget everything compiled before, so that compile times are a newcomer's.
+    """
+
+    seconds: float = 1.0
+    few: int = 20
+    sizes: tuple[int, ...] = (16, 1_000, 100_000, 1_000_000)
+    cold: bool = True
+
+    def best(self, run: Callable[[], Any]) -> float:
+        """The shortest of the runs that fit in, seconds."""
+        times: list[float] = []
+        while len(times) < 3 or sum(times) < self.seconds:
+            begun = time.perf_counter()
+            jax.block_until_ready(run())
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    def row(self, name: str, count: int, run: Callable[[], Any], ours: Row | None, **known: Any) -> Row:
+        """The row of a run whose answers have been checked; ratios are to `ours`, `None` if this is it."""
+        seconds = self.best(run)
+        return Row(name, count, seconds, seconds / count / ours.each if ours else 1.0, **known)
+
+    def compiled(self, f: Callable[..., Any], *args: Any) -> tuple[Any, float]:
+        """f compiled for these arguments, and the seconds that took."""
+        if self.cold:
+            jax.clear_caches()
         begun = time.perf_counter()
-        jax.block_until_ready(f())
-        times.append(time.perf_counter() - begun)
-    return min(times)
+        program = jax.jit(f).lower(*args).compile()
+        return program, time.perf_counter() - begun
 
 
-def one(cost: jax.Array, scale: jax.Array) -> jax.Array:
-    """The contributions of one game, through the public API."""
-    devices = rfm.Devices(cost, rfm.GeneralizationBound(A_OPT, K), rfm.PowerPayoff(scale))
-    game = rfm.Game(devices, rfm.Server(), rfm.RealFM(epsilon=EPSILON))
-    return rfm.solve(game, method="aggregate").contribution
+QUICK = Effort(seconds=0.0, few=2, sizes=(16,), cold=False)
 
 
-def main() -> None:
+def game_of(cost: Any, scale: Any) -> rfm.Game:
+    """The game that the peers play, for this package."""
+    curve = rfm.GeneralizationBound(peers.A_OPT, peers.K)
+    devices = rfm.Devices(cost, curve, rfm.PowerPayoff(scale, exponent=2.0))
+    return rfm.Game(devices, rfm.Server(), rfm.RealFM(shaping="taylor", epsilon=peers.EPSILON))
+
+
+def aggregate(game: rfm.Game) -> rfm.Equilibrium:
+    """The complete equilibrium, so that a compiler may leave nothing out."""
+    return rfm.solve(game, method="aggregate")
+
+
+def answers_of(eq: rfm.Equilibrium) -> Answers:
+    """What is compared of ours."""
+    local = eq.local.contribution
+    return Answers(local, eq.contribution, eq.server_error, eq.error, eq.utility, eq.server_utility)
+
+
+def many_games(games: int, devices: int, effort: Effort) -> list[Row]:
+    """A: games with costs and payoffs of their own, [games, devices], solved together."""
+    cost, scale = draw(games, devices)
+    few, inputs = min(effort.few, games), jax.device_put((cost, scale))
+    solve, seconds = effort.compiled(jax.vmap(lambda c, z: aggregate(game_of(c, z))), *inputs)
+    answers = answers_of(solve(*inputs))
+    bisection = functools.partial(peers.with_numpy, cost, scale)
+
+    def nelder_mead() -> Answers:
+        found = [peers.with_nelder_mead(c, z) for c, z in zip(cost[:few], scale[:few], strict=True)]
+        return Answers(*map(np.stack, zip(*found, strict=True)))
+
+    off = agreed("NumPy", bisection(), answers, 1e-9)
+    few_off = agreed("Nelder-Mead", nelder_mead(), [x[:few] for x in answers], 1e-6)
+    name = "realfm_jax: jit(vmap(solve))"
+    ours = effort.row(name, games, lambda: solve(*inputs), None, compile_seconds=seconds)
+    return [
+        ours,
+        *through_sweep((cost, scale), answers, effort, ours),
+        effort.row("NumPy: vectorised bisection", games, bisection, ours, difference=off),
+        effort.row(
+            "SciPy: Nelder-Mead per device + hybrid root", few, nelder_mead, ours, difference=few_off
+        ),
+        limit(answers.contribution, effort, ours),
+    ]
+
+
+def through_sweep(drawn: Drawn, answers: Answers, effort: Effort, ours: Row) -> list[Row]:
+    """The same games through the labelled front door, where there is one already."""
+    sweep, (cost, scale) = getattr(rfm, "sweep", None), drawn
+    if not callable(sweep):
+        return []
+    game = game_of(cost[0], scale[0])
+
+    def run() -> Any:
+        return sweep(game, matched=True, cost=cost, payoff_scale=scale)
+
+    jax.clear_caches()
+    begun = time.perf_counter()
+    ds = run()
+    first = time.perf_counter() - begun
+    errors = 1 - ds.server_accuracy, 1 - ds.accuracy
+    found = ds.local_contribution, ds.contribution, *errors, ds.utility, ds.server_utility
+    off = agreed("sweep", found, answers, 1e-9)
+    row = effort.row("realfm_jax: sweep, labelled Dataset", len(cost), run, ours, difference=off)
+    return [dataclasses.replace(row, compile_seconds=max(first - row.seconds, 0.0))]
+
+
+def limit(m: jax.Array, effort: Effort, ours: Row) -> Row:
+    """What no solver can go below: the accuracy curve, evaluated once per device."""
+    curve = rfm.GeneralizationBound(peers.A_OPT, peers.K)
+    evaluate, seconds = effort.compiled(lambda curve, m: curve.error(m), curve, m)
+    off = agreed("accuracy curve", [evaluate(curve, m)], [peers.error(np.asarray(m))], 1e-12)
+    known = {"compile_seconds": seconds, "difference": off}
+    row = effort.row("limit: one curve per device", len(m), lambda: evaluate(curve, m), ours, **known)
+    return dataclasses.replace(row, more={"curves_per_solve": 1 / row.ratio})
+
+
+def general_tools(devices: int, effort: Effort) -> list[Row]:
+    """B: one game of some devices, against tools that know nothing of its structure."""
+    cost, scale = draw(devices)
+    game = game_of(cost, scale)
+    solve, seconds = effort.compiled(aggregate, game)
+    root = functools.partial(peers.with_root, cost, scale)
+    answers = answers_of(solve(game))
+    off = agreed("SciPy root", root(), answers, 1e-9)
+    ours = effort.row("realfm_jax: jit(solve)", 1, lambda: solve(game), None, compile_seconds=seconds)
+    return [
+        ours,
+        with_optimistix((cost, scale), answers, effort, ours),
+        effort.row("SciPy: hybrid root, n-dimensional", 1, root, ours, difference=off),
+    ]
+
+
+def with_optimistix(drawn: Drawn, answers: Answers, effort: Effort, ours: Row) -> Row:
+    """Its row; without figures where it is not installed."""
+    name, newton = "optimistix: Newton, n-dimensional, jitted", peers.optimistix_solver()
+    if newton is None:
+        return Row(f"{name} (missing: pip install optimistix)", 1)
+    inputs = jax.device_put(drawn)
+    solve, seconds = effort.compiled(newton, *inputs)
+    known = {"compile_seconds": seconds, "difference": agreed(name, solve(*inputs), answers, 1e-9)}
+    return effort.row(name, 1, lambda: solve(*inputs), ours, **known)
+
+
+def many_devices(effort: Effort) -> list[Row]:
+    """C: one game, ever more devices, no two alike."""
+    first, *others = effort.sizes
+    smallest = one_size(first, effort, None)
+    return [smallest, *(one_size(n, effort, smallest) for n in others)]
+
+
+def one_size(n: int, effort: Effort, smallest: Row | None) -> Row:
+    """One game of n devices: time and memory of its solution, and time of its gradient."""
+    cost, scale = draw(n)
+    game = game_of(cost, scale)
+    solve, seconds = effort.compiled(aggregate, game)
+    answers = [x[None] for x in answers_of(solve(game))]
+    off = agreed(f"NumPy, {n} devices", peers.with_numpy(cost[None], scale[None]), answers, 1e-9)
+    more = {"temporary_bytes_per_device": solve.memory_analysis().temp_size_in_bytes / n}
+    known = {"compile_seconds": seconds, "difference": off, "more": more | gradient(game, effort)}
+    return effort.row(f"realfm_jax: {n:,} devices", n, lambda: solve(game), smallest, **known)
+
+
+def gradient(game: rfm.Game, effort: Effort) -> dict[str, float]:
+    """Time of the server's utility with its gradient by the whole game, over that of the utility alone."""
+
+    def utility(game: rfm.Game) -> jax.Array:
+        return aggregate(game).server_utility
+
+    value, _ = effort.compiled(utility, game)
+    both, compile_seconds = effort.compiled(jax.value_and_grad(utility), game)
+    step, cost = 1e-3, game.devices.cost
+    slope = (both(game)[1].devices.cost * cost).sum()
+    up, down = (value(rfm.replace(game, cost=cost * (1 + h))) for h in (step, -step))
+    agreed("gradient against finite differences", [slope], [(up - down) / (2 * step)], 1e-4)
+    ratio = effort.best(lambda: both(game)) / effort.best(lambda: value(game))
+    return {"gradient_over_value": ratio, "gradient_compile_seconds": compile_seconds}
+
+
+def table(title: str, rows: list[Row], of: str, unit: str, extras: dict[str, str]) -> str:
+    """A section as Markdown that also reads well in a terminal; what does not apply stays empty."""
+    lines = [[title, f"{of}s", f"{unit} / {of}", "ratio", "compile s", "difference", *extras.values()]]
+    for row in rows:
+        numbers: list[tuple[float, str]] = [
+            (row.count, ",d"),
+            (row.each / {"us": 1e-6, "ns": 1e-9}[unit], ",.2f"),
+            (row.ratio, ",.3g" if row.ratio < 1e3 else ",.0f"),
+            (row.compile_seconds, ".1f"),
+            (row.difference, ".0e"),
+            *((row.more.get(name, math.nan), ".3g") for name in extras),
+        ]
+        lines.append([row.name, *("" if math.isnan(x) else format(x, spec) for x, spec in numbers)])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])])
+    texts = ([x.rjust(w) for x, w in zip(line[1:], widths[1:], strict=True)] for line in lines)
+    heads = (line[0].ljust(widths[0]) for line in lines)
+    return "".join(f"| {' | '.join([head, *text])} |\n" for head, text in zip(heads, texts, strict=True))
+
+
+def machine() -> dict[str, Any]:
+    """The processor, how busy it is, and the peers' versions."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
+    versions = {d.name.lower(): d.version for d in importlib.metadata.distributions()}
+    return {
+        "cpu": model or platform.processor(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        **{name: versions.get(name) for name in ("jaxlib", "scipy", "optimistix", "xarray")},
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--games", type=int, default=2000, help="games solved together (default 2000)")
+    parser.add_argument("--games", type=int, default=10_000, help="games solved together (default 10000)")
     parser.add_argument("--devices", type=int, default=16, help="devices in each (default 16)")
-    parser.add_argument("--out", default="realfm-results/benchmarks.json", help="where to save the table")
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    rng = np.random.default_rng(0)
-    shape = (options.games, options.devices)
-    cost, scale = rng.normal(2.5e-4, 1.25e-5, shape), rng.uniform(0.9, 1.1, shape)
-
-    begun = time.perf_counter()
-    solve = jax.jit(jax.vmap(one)).lower(cost, scale).compile()
-    compiled = time.perf_counter() - begun
-    ours = np.asarray(solve(cost, scale))
-    few = min(20, options.games)
-    scipy_answers = np.stack([with_scipy(c, z) for c, z in zip(cost[:few], scale[:few], strict=True)])
-    numpy_answers = with_numpy(cost, scale)
-    # Answers first: SciPy's minimiser stops near sqrt(eps), bisection goes to the last digits.
-    assert np.abs(scipy_answers / ours[:few] - 1).max() < 1e-5
-    assert np.abs(numpy_answers / ours - 1).max() < 1e-9
-
-    times = {
-        "realfm_jax, vmapped solve": best_time(lambda: solve(cost, scale), 5) / options.games,
-        "NumPy, vectorised bisection": best_time(lambda: with_numpy(cost, scale), 2) / options.games,
-        "SciPy, scalar minimiser + hybrid root": best_time(
-            lambda: [with_scipy(c, z) for c, z in zip(cost[:few], scale[:few], strict=True)], 1
-        )
-        / few,
-    }
-    fastest = times["realfm_jax, vmapped solve"]
-    print(f"{options.games} games of {options.devices} devices, float64; compiled in {compiled:.1f} s")
-    print(f"{'':40s}{'us / game':>12s}{'ratio':>10s}")
-    for name, seconds in times.items():
-        print(f"{name:40s}{1e6 * seconds:12.2f}{seconds / fastest:10.1f}")
-    record = {"seconds_per_game": times, "compile_seconds": compiled}
-    print("saved", save_json(options.out, {"provenance": provenance(vars(options)), **record}))
+    parser.add_argument("--quick", action="store_true", help="only see that everything runs and agrees")
+    parser.add_argument("--out", default="realfm-results/benchmarks.json", help="where to save the tables")
+    options = parser.parse_args(arguments)
+    if options.games < 1 or options.devices < 2:
+        got = f"{options.games} and {options.devices}"
+        parser.error(f"--games must be at least 1 and --devices at least 2; got {got}")
+    effort, where = QUICK if options.quick else Effort(), machine()
+    versions = f"JAX {jax.__version__}, SciPy {where['scipy']}, optimistix {where['optimistix']}"
+    print(f"{where['cpu']}, {where['cores']} cores, load {where['load']:.1f}; float64; {versions}\n")
+    many = many_games(options.games, options.devices, effort)
+    title = f"A. {options.games:,} games of {options.devices} devices"
+    print(table(title, many, "game", "us", {"curves_per_solve": "curves / solve"}))
+    one = general_tools(options.devices, effort)
+    print(table(f"B. One game of {options.devices} devices", one, "game", "us", {}))
+    big = many_devices(effort)
+    extras = {"temporary_bytes_per_device": "bytes / device", "gradient_over_value": "gradient / value"}
+    print(table("C. One game, many devices", big, "device", "ns", extras))
+    about = provenance(vars(options)) | {"hardware": where}
+    tables = {"many_games": many, "one_game": one, "many_devices": big}
+    print("saved", save_json(options.out, {"provenance": about, **tables}))
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_compilation_cache", False)  # a second run would report no compile time
     main()

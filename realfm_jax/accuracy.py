@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from realfm_jax._struct import check, struct, with_field
-from realfm_jax.scalar import greater, lesser, root
+from realfm_jax.scalar import greater, lesser, log, root
 
 Curve = Callable[[Any], Any]
 """Any callable pytree m -> a(m): non-negative, non-decreasing, below 1."""
@@ -34,6 +34,10 @@ class _Shortfall:
 
     def shortfall(self, m: ArrayLike) -> Array:
         """a_opt - a^(m), before clipping."""
+        raise NotImplementedError
+
+    def shortfall_at_log(self, log_m: ArrayLike) -> Array:
+        """The same for m = exp(log_m): Newton's method walks along log m, and logarithms are dear."""
         raise NotImplementedError
 
     def error(self, m: ArrayLike) -> Array:
@@ -68,7 +72,16 @@ class GeneralizationBound(_Shortfall):
         first rises again (a spurious second root for k > 131) and then is undefined (m < k/e^2).
         """
         m = greater(m, self.k / jnp.e)
-        return (jnp.sqrt(2 * self.k * (2 + jnp.log(m / self.k))) + 4) / jnp.sqrt(m)
+        return self._formula(log(m) - log(self.k), jnp.sqrt(1 / m))
+
+    def shortfall_at_log(self, log_m: ArrayLike) -> Array:
+        """The same for m = exp(log_m)."""
+        log_k = log(self.k)
+        log_m = greater(log_m, log_k - 1)
+        return self._formula(log_m - log_k, jnp.exp(-log_m / 2))
+
+    def _formula(self, log_ratio: Array, inverse_root: Array) -> Array:
+        return (jnp.sqrt(2 * self.k * (2 + log_ratio)) + 4) * inverse_root
 
     @property
     def useless(self) -> Array:
@@ -96,6 +109,10 @@ class InverseSqrt(_Shortfall):
         """a_opt - a^(m), before clipping; held at 2 below m = k."""
         return 2 * jnp.sqrt(self.k / greater(m, self.k))
 
+    def shortfall_at_log(self, log_m: ArrayLike) -> Array:
+        """The same for m = exp(log_m)."""
+        return 2 * jnp.exp((log(self.k) - greater(log_m, log(self.k))) / 2)
+
     @property
     def useless(self) -> Array:
         """So few samples that a(m) is 0 whatever a_opt, yet with a slope: a lower end for searches."""
@@ -117,7 +134,7 @@ def largest_root(curve: GeneralizationBound | InverseSqrt) -> Array:
     """
 
     def below(x: Array) -> Array:
-        return jnp.log(curve.shortfall(jnp.exp(x))) - jnp.log(curve.a_opt)
+        return log(curve.shortfall_at_log(x)) - log(curve.a_opt)
 
     low = jnp.log(curve.useless)
     # For t = m/k >= 1 the shortfall, (sqrt(2 log t + 4) + 4/sqrt(k)) / sqrt(t), is below

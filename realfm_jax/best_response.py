@@ -78,20 +78,20 @@ def in_position(game: Game, f: Any, alone: LocalOptimum, opponents: Opponents, *
         curve = server_curve(curve, 0.0)
         return f(Position(game.server, curve, game.mechanism, device, alone, opponents), *args)
 
-    return jax.vmap(one)(game.devices.each(), alone, opponents, *args)
+    return game.devices.map(one, alone, opponents, *args)
 
 
 def best_error(game: Game) -> Array:
     """The lowest error anybody can reach in this game, []."""
     curve = server_curve(game.server_accuracy_curve, game.devices.a_opt.max())
-    own = jax.vmap(lambda device: error_at(device.accuracy, PLENTY))(game.devices.each())
+    own = game.devices.map(lambda device: error_at(device.accuracy, PLENTY))
     return lesser(error_at(curve, PLENTY), own.min())
 
 
 def largest_sensible(game: Game) -> Array:
     """For each device an amount of data that no reward can pay for, [n]."""
     error = best_error(game)
-    value = jax.vmap(lambda device: value_at(device.payoff, error))(game.devices.each())
+    value = game.devices.map(lambda device: value_at(device.payoff, error))
     return (value + value_at(game.server.payoff, error)) / game.devices.cost
 
 

@@ -209,7 +209,7 @@ def certify(game: Game, outcome: Equilibrium, probes: int = 3) -> Certificate:
 
 
 def _value(game: Game, error: Array) -> Array:
-    return jax.vmap(lambda device, e: value_at(device.payoff, e))(game.devices.each(), error)
+    return game.devices.map(lambda device, e: value_at(device.payoff, e), error)
 
 
 def _totals(game: Game, outcome: Equilibrium, probes: int) -> Array:
@@ -255,7 +255,7 @@ def _assumptions(game: Game, outcome: Equilibrium) -> dict[str, Array]:
             "third_derivative": _bends(derivative(payoff), 1 - shaped, True, 1),
         }
 
-    return jax.vmap(one)(game.devices.each(), outcome.local.error)
+    return game.devices.map(one, outcome.local.error)
 
 
 def _increasing(f: Callable[..., Array], x: Array, matters: Array | bool) -> Array:

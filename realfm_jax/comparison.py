@@ -112,8 +112,8 @@ def games(setting: Setting) -> dict[str, Game]:
 def play(game: Game, measured_by: Game) -> Outcome:
     """Solve and certify a game, and measure its outcome with the payoffs of another one."""
     found = solve(game)
-    judge = measured_by.devices.each()
-    utility = jax.vmap(device_utility)(judge, found.contribution, found.error, found.money)
+    judge = measured_by.devices
+    utility = judge.map(device_utility, found.contribution, found.error, found.money)
     gained = server_utility(measured_by.server, found.server_error)
     return Outcome(found, certify(game, found), utility, gained)
 

@@ -23,11 +23,13 @@ from realfm_jax.mechanism import (
     RealFM,
     Rewards,
     checked_contribution,
+    device_utility,
     federate,
     reward_rate,
     rewards_at,
 )
-from realfm_jax.scalar import SPAN, derivative, greater, root
+from realfm_jax.payoff import LinearPayoff, PowerPayoff
+from realfm_jax.scalar import SPAN, add_up, derivative, greater, log, root
 
 Method = Literal["auto", "aggregate", "best_response"]
 
@@ -152,7 +154,7 @@ def _replies(game: Game, alone: LocalOptimum, federation: Federation) -> Array:
     def one(device: Devices, alone: LocalOptimum) -> Array:
         return mechanism.full_reward_contribution(device, alone, federation)
 
-    return jax.vmap(one)(game.devices.each(), alone)
+    return game.devices.map(one, alone)
 
 
 def starts(game: Game, alone: LocalOptimum) -> Array:
@@ -184,7 +186,7 @@ def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
     curve, a_opt = game.server_accuracy_curve, game.devices.a_opt
     if len(game.devices) == 1:  # a federation of one has nothing to give, and its root is a double one
         return FixedPoint(alone.contribution, _lure(game), jnp.zeros((), int))
-    local_total = alone.contribution.sum()
+    local_total = add_up(alone.contribution)
     highest = _highest_total(game, alone)
     lowest = greater(local_total, _no_use(curve, highest))
 
@@ -194,20 +196,20 @@ def _aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
 
     def log_total(mean_a_opt: Array) -> tuple[Array, Array]:
         def excess(x: Array) -> Array:
-            return _log(replies(x, mean_a_opt).sum()) - x
+            return _log(add_up(replies(x, mean_a_opt))) - x
 
-        return root(excess, jnp.log(lowest), jnp.log(greater(highest, lowest)))
+        return root(excess, log(lowest), log(greater(highest, lowest)))
 
     def mean_excess(mean_a_opt: Array) -> Array:
         m = replies(log_total(mean_a_opt)[0], mean_a_opt)
-        return (m * (a_opt - mean_a_opt)).sum() / greater(m.sum(), lowest)
+        return add_up(m * (a_opt - mean_a_opt)) / greater(add_up(m), lowest)
 
     mean, outer_steps = a_opt[0], jnp.ones((), int)
     if jnp.ndim(getattr(game.devices.accuracy, "a_opt", 0.0)):
         mean, outer_steps = root(mean_excess, a_opt.min(), a_opt.max())
     x, steps = log_total(mean)
     m = replies(x, mean)
-    balance = jnp.abs(_log(m.sum()) - x)
+    balance = jnp.abs(_log(add_up(m)) - x)
     # All costs prohibitive and no way up: nobody contributes anything.
     nobody = (local_total == 0) & (balance > 1e-3)
     m = jnp.where(nobody, 0.0, m)
@@ -221,7 +223,7 @@ def _lure(game: Game) -> Array:
 
 
 def _log(x: Array) -> Array:
-    return jnp.log(greater(x, jnp.finfo(x.dtype).tiny))
+    return log(greater(x, jnp.finfo(x.dtype).tiny))
 
 
 def _no_use(curve: Curve, highest: Array) -> Array:
@@ -233,21 +235,59 @@ def _highest_total(game: Game, alone: LocalOptimum) -> Array:
     """An upper bound of the equilibrium's total: all value handed out, over the lowest cost."""
     mechanism: Any = game.mechanism
     error = best_error(game)
-    one, cost = jnp.ones_like(error), game.devices.each().cost
+    one, cost = jnp.ones_like(error), game.devices.cost
     extra = _replies(game, alone, Federation(one, error, 0 * one)) - alone.contribution
-    value = ((cost + mechanism.epsilon) * extra).sum() + reward_rate(game.server, error, one)
-    return alone.contribution.sum() + value / cost.min()
+    value = add_up((cost + mechanism.epsilon) * extra) + reward_rate(game.server, error, one)
+    return add_up(alone.contribution) + value / cost.min()
 
 
 def _unrest(game: Game, alone: LocalOptimum, m: Array) -> Array:
-    """How much the keenest device would still gain by a sample more or less, relative to its cost, []."""
+    """What a sample more or less would still bring the devices, relative to its cost, summed, []."""
+    game, alone, m = lax.stop_gradient((game, alone, m))
+    federation, more = _incentives(game, alone, m)
+    # A device that is offered no better model can still be moved by money, if it has something to sell.
+    unshaped = jnp.where(m > 0, federation.reward_rate, 0.0)
+    unrest = jnp.where(m > alone.contribution, more, unshaped)
+    if not _shaping_pays(game):
+        unrest = jnp.maximum(unrest, _regret_of_last_samples(game, alone, m))
+    return add_up(greater(unrest / game.devices.cost, 0.0))
+
+
+def _incentives(game: Game, alone: LocalOptimum, m: Array) -> tuple[Federation, Array]:
+    """The federation, and for each device du_i^r/dm_i at m_i, from the right where it has a kink, [n]."""
+    curve, a_opt = game.server_accuracy_curve, game.devices.a_opt
+
+    def federation_of(total: Array, quality: Array) -> Federation:
+        return federate(game.server, curve, total, quality)
+
+    sums = add_up(m), add_up(m * a_opt)
+    one, zero = jnp.ones_like(sums[0]), jnp.zeros_like(sums[0])
+    federation, by_total = jax.jvp(federation_of, sums, (one, zero))
+    _, by_quality = jax.jvp(federation_of, sums, (zero, one))
+
+    def slope(device: Devices, alone: LocalOptimum, m: Array) -> Array:
+        own = getattr(device.accuracy, "a_opt", 0.0)
+        moves = jax.tree.map(lambda total, quality: total + own * quality, by_total, by_quality)
+
+        def utility(m: Array, federation: Federation) -> Array:
+            return device_utility(device, m, *game.mechanism.offer(device, alone, m, federation))
+
+        return jax.jvp(utility, (m, federation), (jnp.ones_like(m), moves))[1]
+
+    return federation, game.devices.map(slope, alone, m)
+
+
+def _shaping_pays(game: Game) -> bool:
+    """Whether every sample up to m_i^* pays for sure: exact shaping, or third derivative of phi >= 0."""
+    mechanism: Any = game.mechanism
+    return mechanism.shaping == "exact" or isinstance(game.devices.payoff, PowerPayoff | LinearPayoff)
+
+
+def _regret_of_last_samples(game: Game, alone: LocalOptimum, m: Array) -> Array:
+    """-du_i^r/dm_i just below m_i, [n]."""
     nudge = jnp.sqrt(jnp.finfo(m.dtype).eps)
 
     def one(position: Position, m: Array) -> Array:
-        slope = derivative(utility_of)
-        more, less = slope(m * (1 + nudge), position), -slope(m * (1 - nudge), position)
-        return jnp.where(m > 0, jnp.maximum(more, less), 0.0) / position.device.cost
+        return jnp.where(m > 0, -derivative(utility_of)(m * (1 - nudge), position), 0.0)
 
-    m = lax.stop_gradient(m)
-    unrest = in_position(game, one, alone, opponents_of(game.devices, m), m)
-    return lax.stop_gradient(jnp.maximum(unrest.max(), 0.0))
+    return in_position(game, one, alone, opponents_of(game.devices, m), m)

@@ -1,6 +1,7 @@
 """Who plays: the devices, the server, and the game they form with a mechanism."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -59,9 +60,13 @@ class Devices:
         """n, the number of devices."""
         return max((shape[0] for leaf in jax.tree.leaves(self) if (shape := _shape(leaf))), default=1)
 
-    def each(self) -> "Devices":
-        """The same devices with every leaf written out to shape [n], ready for `vmap`."""
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(self),)), self)
+    def map(self, f: Callable[..., Any], *args: Any) -> Any:
+        """f(device, *args) for each device, stacked; `args` have one row each.
+
+        What devices have in common stays one number inside `f`: what depends on it alone is computed once.
+        """
+        common = jax.tree.map(lambda leaf: 0 if _shape(leaf) else None, self)
+        return jax.vmap(f, in_axes=(common, *(0 for _ in args)), axis_size=len(self))(self, *args)
 
     @property
     def a_opt(self) -> Array:

@@ -11,7 +11,7 @@ from realfm_jax._struct import struct
 from realfm_jax.accuracy import PLENTY, GeneralizationBound, InverseSqrt, error_at
 from realfm_jax.game import Devices
 from realfm_jax.payoff import Expansion, LinearPayoff, PowerPayoff, expand, value_at
-from realfm_jax.scalar import argmax, derivative, greater, root
+from realfm_jax.scalar import argmax, greater, lesser, log, root, value_and_derivative
 
 
 @struct
@@ -68,33 +68,34 @@ def local_optimum(devices: Devices) -> LocalOptimum:
     )
 
     def one(device: Devices) -> LocalOptimum:
-        stationary = (_last_stationary_point if known else _best_found)(device)
-        utility = local_utility(device, stationary)
-        contribution = jnp.where(utility > 0, stationary, 0.0)
-        seen = expand(device.payoff, error_at(device.accuracy, contribution))
-        return LocalOptimum(contribution, greater(utility, 0.0), seen)
+        m, error = (_last_stationary_point if known else _best_found)(device)
+        utility = value_at(device.payoff, error) - device.cost * m
+        there = LocalOptimum(m, utility, expand(device.payoff, error))
+        zero = jnp.zeros_like(m)
+        nowhere = LocalOptimum(zero, zero, expand(device.payoff, error_at(device.accuracy, zero)))
+        return jax.tree.map(lambda x, y: jnp.where(utility > 0, x, y), there, nowhere)
 
-    return jax.vmap(one)(devices.each())
+    return devices.map(one)
 
 
-def _last_stationary_point(device: Devices) -> Array:
-    """The right-most root of log(phi'(a) a'(m)) - log c in log m, one device."""
+def _last_stationary_point(device: Devices) -> tuple[Array, Array]:
+    """(m, 1 - a(m)) at the right-most root of log(phi'(a) a'(m)) - log c in log m, one device."""
     curve: Any = device.accuracy
-    payoff, cost = device.payoff, device.cost
-
-    def value(m: Array) -> Array:
-        # Not clipped at accuracy 0: there the logarithm of a zero slope would be -inf.
-        return value_at(payoff, 1 - curve.a_opt + curve.shortfall(m))
+    payoff: Any = device.payoff
 
     def excess(x: Array) -> Array:
-        return jnp.log(derivative(value)(jnp.exp(x))) - jnp.log(cost)
+        # Not clipped at accuracy 0: there the logarithm of a zero slope would be -inf.
+        shortfall, falling = value_and_derivative(curve.shortfall_at_log)(x)
+        return payoff.log_slope(1 - curve.a_opt + shortfall) + log(-falling) - log(device.cost) - x
 
-    low = jnp.log(curve.useless)
-    high = jnp.log(value_at(payoff, 1 - curve.a_opt) / cost)
-    return jnp.exp(root(excess, low, greater(low, high))[0])
+    low = log(curve.useless)
+    high = log(value_at(payoff, 1 - curve.a_opt) / device.cost)
+    x, _ = root(excess, low, greater(low, high))
+    return jnp.exp(x), lesser(1 - curve.a_opt + curve.shortfall_at_log(x), 1.0)
 
 
-def _best_found(device: Devices) -> Array:
-    """The global maximiser of any curve and payoff, one device."""
+def _best_found(device: Devices) -> tuple[Array, Array]:
+    """(m, 1 - a(m)) at the global maximum for any curve and payoff, one device."""
     most = value_at(device.payoff, error_at(device.accuracy, PLENTY)) / device.cost
-    return argmax(lambda m, d: local_utility(d, m), device, most)
+    m = argmax(lambda m, d: local_utility(d, m), device, most)
+    return m, error_at(device.accuracy, m)

@@ -11,7 +11,7 @@ from realfm_jax.accuracy import Curve, error_at, server_curve
 from realfm_jax.game import Devices, Federation, Game, Mechanism, Server
 from realfm_jax.local import LocalOptimum, local_optimum
 from realfm_jax.payoff import value_at
-from realfm_jax.scalar import greater, lesser
+from realfm_jax.scalar import add_up, greater, lesser
 from realfm_jax.shaping import EPSILON, Shaping, check_shaping, gain, worth
 
 Money = Literal["capped", "paper"]
@@ -198,14 +198,15 @@ def checked_contribution(game: Game, contribution: Numbers) -> Array:
 @jax.jit
 def rewards_at(game: Game, alone: LocalOptimum, m: Array) -> Rewards:
     """`rewards` for contributions known to be valid and local optima known already."""
-    federation = federate(game.server, game.server_accuracy_curve, m.sum(), (m * game.devices.a_opt).sum())
-    each = game.devices.each()
+    federation = federate(
+        game.server, game.server_accuracy_curve, add_up(m), add_up(m * game.devices.a_opt)
+    )
 
     def one(device: Devices, alone: LocalOptimum, m: Array) -> tuple[Array, Array, Array]:
         error, money = game.mechanism.offer(device, alone, m, federation)
         return error, money, device_utility(device, m, error, money)
 
-    error, money, utility = jax.vmap(one)(each, alone, m)
+    error, money, utility = game.devices.map(one, alone, m)
     server_error = game.mechanism.server_error(federation, error)
     gained = server_utility(game.server, server_error)
     return Rewards(error, money, utility, server_error, gained, federation)

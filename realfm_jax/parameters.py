@@ -68,7 +68,9 @@ def replace(game: Game, **values: Any) -> Game:
             raise unknown("parameter", name, parameters(game))
         leaves[names.index(name)] = number = floating(value)
         if number.ndim and number.shape != (len(game.devices),):
-            raise ValueError(f"{name} must have shape [] or [{len(game.devices)}]; got shape {number.shape}")
+            raise ValueError(
+                f"{name} must have shape [] or [{len(game.devices)}]; got shape {number.shape}"
+            )
     game = jax.tree.unflatten(tree, leaves)
     game = with_field(game, "devices", _first(game.devices, count))
     if choices:

@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from realfm_jax._struct import check, floating, struct
-from realfm_jax.scalar import derivative, greater, lesser, root
+from realfm_jax.scalar import derivative, greater, lesser, log, root
 
 Payoff = Callable[[Any], Any]
 """Any callable pytree a -> phi(a), increasing, phi(0) = 0."""
@@ -44,7 +44,11 @@ class PowerPayoff:
 
     def at_error(self, error: ArrayLike) -> Array:
         """phi(1 - e), e in (0, 1]."""
-        return self.scale * jnp.expm1(-self.exponent * jnp.log(error))
+        return self.scale * jnp.expm1(-self.exponent * log(error))
+
+    def log_slope(self, error: ArrayLike) -> Array:
+        """log phi'(1 - e)."""
+        return log(self.scale * self.exponent) - (self.exponent + 1) * log(error)
 
     def error_for(self, value: ArrayLike) -> Array:
         """The e with phi(1 - e) = value, value >= 0."""
@@ -74,6 +78,10 @@ class LinearPayoff:
     def at_error(self, error: ArrayLike) -> Array:
         """phi(1 - e)."""
         return self.scale * (1 - error)
+
+    def log_slope(self, error: ArrayLike) -> Array:
+        """log phi'(1 - e)."""
+        return log(self.scale) + jnp.zeros_like(error)
 
     def error_for(self, value: ArrayLike) -> Array:
         """The e with phi(1 - e) = value; negative beyond the value of a perfect model."""

@@ -10,29 +10,38 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
 MAX_STEPS = 80
 """Of the safeguarded Newton iteration: enough for pure bisection down to float64 precision."""
+PLAIN_STEPS = 3
+"""Of Newton without safeguards, tried first: a fixed number runs twice as fast as a loop that looks."""
 GRID = 384
 """Points of the coarse global search."""
 SPAN = 46.0
 """Width of that search in log m: twenty decades below the largest contribution that can pay."""
 
 
-def derivative(f: Callable[..., Array]) -> Callable[..., Array]:
-    """df/dx of a scalar function f(x, *args), in forward mode: a fraction of `grad`'s compile time.
+def value_and_derivative(f: Callable[..., Array]) -> Callable[..., tuple[Array, Array]]:
+    """(f, df/dx) of a scalar function f(x, *args), in forward mode: a fraction of `grad`'s compile time.
 
-    >>> float(derivative(lambda x, y: x**2 * y)(3.0, 2.0))
-    12.0
+    >>> tuple(map(float, value_and_derivative(lambda x, y: x**2 * y)(3.0, 2.0)))
+    (18.0, 12.0)
     """
 
-    def slope(x: ArrayLike, *args: Any) -> Array:
+    def both(x: ArrayLike, *args: Any) -> tuple[Array, Array]:
         x = jnp.asarray(x)
-        return jax.jvp(lambda x: f(x, *args), (x,), (jnp.ones_like(x),))[1]
+        return jax.jvp(lambda x: f(x, *args), (x,), (jnp.ones_like(x),))
 
-    return slope
+    return both
+
+
+def derivative(f: Callable[..., Array]) -> Callable[..., Array]:
+    """df/dx alone; see `value_and_derivative`."""
+    both = value_and_derivative(f)
+    return lambda x, *args: both(x, *args)[1]
 
 
 def lesser(x: ArrayLike, y: ArrayLike) -> Array:
@@ -49,6 +58,54 @@ def greater(x: ArrayLike, y: ArrayLike) -> Array:
     return jnp.where(jnp.greater(x, y), x, y)
 
 
+def log(x: ArrayLike) -> Array:
+    """Natural logarithm, in float64 on a CPU a third of the cost of `jnp.log`, to 2 units in the last place.
+
+    XLA calls a scalar library function for each element there; these few operations it vectorises.
+    Subnormal numbers count as zero.
+
+    >>> float(log(1.0)), float(log(0.0))
+    (0.0, -inf)
+    """
+    x = jnp.asarray(x)
+    if x.dtype != jnp.float64:
+        return jnp.log(x)
+    return _log64(x)
+
+
+@jax.custom_jvp
+def _log64(x: Array) -> Array:
+    return lax.platform_dependent(x, cpu=_log_by_series, default=jnp.log)
+
+
+@_log64.defjvp
+def _log64_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _log64(primals[0]), tangents[0] / primals[0]
+
+
+def _log_by_series(x: Array) -> Array:
+    """log(2^p t) = p log 2 + 2 artanh((t - 1) / (t + 1)), t in [sqrt(1/2), sqrt(2))."""
+    one, least = (int(np.float64(y).view(np.int64)) for y in (1.0, np.sqrt(0.5)))
+    bits = lax.bitcast_convert_type(x, jnp.int64) + (one - least)
+    power = ((bits >> 52) - 1023).astype(x.dtype)
+    t = lax.bitcast_convert_type((bits & ((1 << 52) - 1)) + least, x.dtype)
+    s = (t - 1) / (t + 1)
+    series = jnp.full_like(x, 2 / 21)
+    for odd in range(19, 0, -2):
+        series = series * s**2 + 2 / odd
+    value = power * np.log(2.0) + s * series
+    value = jnp.where(x < jnp.inf, value, x)
+    return jnp.where(x >= jnp.finfo(x.dtype).tiny, value, jnp.where(x >= 0, -jnp.inf, jnp.nan))
+
+
+def add_up(x: Array) -> Array:
+    """The sum over [n], as a product with ones: a quarter of the time of `sum` on a CPU.
+
+    XLA fuses a sum with what is summed, and then computes all of it without vector instructions.
+    """
+    return jnp.dot(x, jnp.ones_like(x), precision="highest")
+
+
 class _Bracket(NamedTuple):
     x: Array
     low: Array
@@ -57,11 +114,14 @@ class _Bracket(NamedTuple):
     steps: Array
 
 
-def root(f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike) -> tuple[Array, Array]:
+def root(
+    f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike, plain_steps: int = PLAIN_STEPS
+) -> tuple[Array, Array]:
     """Where f crosses zero from above, seen from the right; returns (x, steps taken).
 
-    Newton from `high`, which for a concave f walks monotonically to the right-most crossing; a step that
-    leaves the shrinking bracket becomes a bisection. If f < 0 throughout, x ends near `low`.
+    Newton from `high`, which for a concave f walks monotonically to the right-most crossing. A few plain
+    steps nearly always get there; where they do not, Newton starts again inside a shrinking bracket, and
+    a step that leaves it becomes a bisection. If f < 0 throughout, x ends near `low`.
     Needs f(high) <= 0. Differentiable in whatever f closes over.
 
     >>> x, _ = root(lambda x: 2.0 - x**2, 0.0, 10.0)
@@ -72,12 +132,19 @@ def root(f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike) -> tuple[
     dtype = jnp.result_type(low, high)
     low, high = low.astype(dtype), high.astype(dtype)
     # Newton's error after a step is about the square of the step: one of this size is the last.
-    eps = jnp.finfo(dtype).eps
+    eps = float(jnp.finfo(dtype).eps)
     tolerance = jnp.sqrt(eps)
 
     def solve(f: Callable[[Array], Array], start: Array) -> tuple[Array, Array]:
-        def step(state: _Bracket) -> _Bracket:
-            value, slope = jax.jvp(f, (state.x,), (jnp.ones_like(state.x),))
+        def halley(x: Array) -> tuple[Array, Array]:
+            (value, slope), (_, bend) = value_and_derivative(value_and_derivative(f))(x)
+            return 2 * value * slope / (2 * slope**2 - value * bend), slope
+
+        def plain_step(_: Any, x: Array) -> Array:
+            return lesser(greater(x - halley(x)[0], low), high)
+
+        def safe_step(state: _Bracket) -> _Bracket:
+            value, slope = value_and_derivative(f)(state.x)
             low = jnp.where(value > 0, state.x, state.low)
             high = jnp.where(value > 0, state.high, state.x)
             newton = state.x - value / jnp.where(slope == 0, 1, slope)
@@ -87,11 +154,18 @@ def root(f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike) -> tuple[
             return _Bracket(x, low, high, moved, state.steps + 1)
 
         def unfinished(state: _Bracket) -> Array:
-            scale = tolerance * jnp.maximum(jnp.abs(state.x), 1)
-            return (state.moved > scale) & (state.steps < MAX_STEPS)
+            return (state.moved > near(state.x)) & (state.steps < MAX_STEPS)
 
-        first = _Bracket(start, low, start, jnp.full_like(start, jnp.inf), jnp.zeros_like(start))
-        last = lax.while_loop(unfinished, step, first)
+        def near(x: Array) -> Array:
+            return tolerance * jnp.maximum(jnp.abs(x), 1)
+
+        x = lax.fori_loop(0, plain_steps - 1, plain_step, start)
+        last_step, slope = halley(x)
+        # Written so that not-a-number counts as not there.
+        there = (jnp.abs(last_step) <= eps**0.3) & (slope < 0)
+        x, moved = jnp.where(there, x - last_step, start), jnp.where(there, 0.0, jnp.inf)
+        first = _Bracket(x, low, high, moved, jnp.full_like(x, plain_steps))
+        last = lax.while_loop(unfinished, safe_step, first)
         return last.x, last.steps
 
     def tangent_solve(g: Callable[[Array], Array], y: Array) -> Array:
