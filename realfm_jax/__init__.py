@@ -11,6 +11,7 @@ from realfm_jax.mechanism import EqualShare, LocalOnly, RealFM, Rewards, rewards
 from realfm_jax.parameters import parameters, replace
 from realfm_jax.payoff import LinearPayoff, PowerPayoff
 from realfm_jax.shaping import Shaping, accuracy_gain, required_contribution
+from realfm_jax.sweep import sweep
 
 __all__ = [
     "Certificate",
@@ -44,4 +45,5 @@ __all__ = [
     "required_contribution",
     "rewards",
     "solve",
+    "sweep",
 ]

@@ -3,15 +3,14 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from realfm_jax.certificate import Certificate, certify
-from realfm_jax.equilibrium import Equilibrium, Method, solve
+from realfm_jax.climb import Box, Search
+from realfm_jax.equilibrium import Equilibrium, Method
 from realfm_jax.game import Game
 from realfm_jax.mechanism import RealFM
 from realfm_jax.parameters import numbers, replace, unknown
@@ -21,11 +20,7 @@ from realfm_jax.shaping import EPSILON
 Objective = str | Callable[[Equilibrium], Any]
 """A name of `NAMES`, or any differentiable function of the equilibrium that gives one number."""
 NAMES = {name: output.of for name, output in OUTPUTS.items() if not output.each}
-NAMES["total_contribution"] = NAMES["total"]
-LOWEST = 16
-"""How many of the devices with the least utility a floor on it watches at once."""
-CLIMBS = 3
-"""From how many of the best starts a search climbs: one alone now and then ends on a lesser hill."""
+"""What can be maximised, or kept above a floor, by name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +109,10 @@ def design(
     """
     box = _box(game, (over,) if isinstance(over, str) else tuple(over), bounds or {})
     name, goal = _goal(objective)
-    search = _Search(game, box, goal, _checked_floor(floor or {}), _methods(game, method))
-    begin = [_position(game, box, start)] if start else [_position(game, box, {}), *box.spread(starts - 1)]
+    search = Search(game, box, goal, _checked_floor(floor or {}), _methods(game, method))
+    if starts < 1:
+        raise ValueError(f"starts must be at least 1; got {starts}")
+    begin = [_position(game, box, start or {}), *box.spread(0 if start else starts - 1)]
     climb = search.best(begin)
     path = [search.at(x) for x in climb.path]
     values = np.stack([box.values(x) for x in climb.path])
@@ -129,7 +126,9 @@ def design(
         objective=name,
         value=path[-1].value,
         path=dict(zip(box.names, values.T, strict=True)) | {"objective": np.array([p.value for p in path])},
-        bounds={name: (float(a), float(b)) for name, a, b in zip(box.names, box.low, box.high, strict=True)},
+        bounds={
+            name: (float(a), float(b)) for name, a, b in zip(box.names, box.low, box.high, strict=True)
+        },
         floor=search.floor,
         solves=search.solves,
         converged=climb.converged,
@@ -140,40 +139,79 @@ def design(
 def _goal(objective: Objective) -> tuple[str, Callable[[Equilibrium], Any]]:
     if callable(objective):
         return getattr(objective, "__name__", type(objective).__name__), objective
-    if objective not in NAMES:
-        raise unknown("objective", objective, NAMES)
-    return objective, NAMES[objective]
+    return objective, NAMES[_known("objective", objective)]
+
+
+def _known(kind: str, name: str) -> str:
+    """The name of an output that is one number."""
+    name = "total" if name == "total_contribution" else name
+    if name not in NAMES:
+        raise unknown(kind, name, NAMES)
+    return name
 
 
 def _checked_floor(floor: Mapping[str, float]) -> dict[str, float]:
     for name, least in floor.items():
-        if name not in NAMES:
-            raise unknown("floor", name, NAMES)
         if not np.isfinite(least):
             raise ValueError(f"floor[{name!r}] must be finite; got {least!r}")
-    return {name: float(least) for name, least in floor.items()}
+    return {_known("floor", name): float(least) for name, least in floor.items()}
 
 
 def _methods(game: Game, method: Method) -> tuple[Method, ...]:
-    """What to try in turn: gradients of best responses compile slowly, so only for a game that needs them."""
+    """What to try in turn: best responses compile slowly, so only for a game that needs them."""
     if method != "auto":
         return (method,)
     return ("aggregate", "best_response") if isinstance(game.mechanism, RealFM) else ("best_response",)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Box:
-    """Parameters as coordinates in [0, 1], logarithmic where `low` and `high` are a decade apart."""
+def _box(game: Game, over: tuple[str, ...], bounds: Mapping[str, tuple[float, float]]) -> Box:
+    """The checked parameters and bounds."""
+    known = numbers(game)
+    single = [name for name, leaf in known.items() if not jnp.ndim(leaf)]
+    for name in over:
+        if name not in known:
+            raise unknown("parameter", name, known)
+        if name not in single:
+            raise ValueError(
+                f"over must name parameters that are one number ({', '.join(single)}); got {name!r}, "
+                f"of shape {jnp.shape(known[name])}"
+            )
+    if not over or len(set(over)) < len(over):
+        raise ValueError(f"over must name at least one parameter, and each once; got {over!r}")
+    if strange := set(bounds) - set(over):
+        raise ValueError(f"bounds must be of parameters in over ({', '.join(over)}); got {min(strange)!r}")
+    cost = float(jnp.min(game.devices.cost))
+    natural = {"profit_margin": (0.0, 1.0), "epsilon": (EPSILON, max(cost, 10 * EPSILON))}
+    pairs = np.array([_pair(game, name, (natural | dict(bounds)).get(name)) for name in over])
+    return Box(over, pairs[:, 0], pairs[:, 1])
 
-    names: tuple[str, ...]
-    low: np.ndarray
-    high: np.ndarray
 
-    def scaled(self, values: np.ndarray) -> np.ndarray:
-        return np.log(values, out=values.copy(), where=(self.low > 0) & (self.high >= 10 * self.low))
+def _pair(game: Game, name: str, pair: tuple[float, float] | None) -> tuple[float, float]:
+    """The bounds of one parameter, admissible for the game at both ends."""
+    try:
+        low, high = map(float, pair or ())
+    except (TypeError, ValueError):
+        raise ValueError(f"bounds[{name!r}] must be two numbers (low, high); got {pair!r}") from None
+    if not low < high:
+        raise ValueError(f"bounds[{name!r}] must be (low, high) with low < high; got {pair!r}")
+    for end in (low, high):
+        try:
+            replace(game, **{name: end})
+        except ValueError as error:
+            raise ValueError(f"bounds[{name!r}] = {pair!r}: {error}") from error
+    return low, high
 
-    def values(self, x: np.ndarray) -> np.ndarray:
-        low, high = self.scaled(self.low), self.scaled(self.high)
-        inside = low + x * (high - low)
-        inside = np.exp(inside, out=inside.copy(), where=(self.low > 0) & (self.high >= 10 * self.low))
-        return np.where(x == 0, self.low, np.where(x == 1, self.high, inside))
+
+def _position(game: Game, box: Box, start: Mapping[str, float]) -> np.ndarray:
+    """Where the game's own parameters lie in the box, those in `start` replaced."""
+    ends = dict(zip(box.names, zip(box.low, box.high, strict=True), strict=True))
+    for name, value in start.items():
+        if name not in ends:
+            raise unknown("start", name, ends)
+        low, high = ends[name]
+        if not low <= value <= high:
+            raise ValueError(
+                f"start[{name!r}] must be within its bounds [{low:g}, {high:g}]; got {value!r}"
+            )
+    own = numbers(game) | dict(start)
+    return box.place(np.array([float(own[name]) for name in box.names]))

@@ -74,12 +74,8 @@ def solve(game: Game, method: Method = "auto", start: Numbers | None = None) -> 
     >>> round(float(eq.server_accuracy), 4)
     0.9438
     """
-    if method not in get_args(Method):
-        raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}")
+    check_method(method, game)
     realfm = isinstance(game.mechanism, RealFM)
-    if method == "aggregate" and not realfm:
-        name = type(game.mechanism).__name__
-        raise ValueError(f"method 'aggregate' needs the mechanism RealFM; got {name}")
     if start is not None:
         start = checked_contribution(game, start)
     if method == "best_response" or not realfm:
@@ -95,6 +91,15 @@ def solve(game: Game, method: Method = "auto", start: Numbers | None = None) -> 
         if found.converged
         else _by_best_response(game, _restart(game, found.local, found.contribution))
     )
+
+
+def check_method(method: str, game: Game) -> None:
+    """Refuse a method that does not exist, or not for this game."""
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}")
+    if method == "aggregate" and not isinstance(game.mechanism, RealFM):
+        name = type(game.mechanism).__name__
+        raise ValueError(f"method 'aggregate' needs the mechanism RealFM; got {name}")
 
 
 @jax.jit

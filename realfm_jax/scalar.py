@@ -59,7 +59,7 @@ def greater(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def log(x: ArrayLike) -> Array:
-    """Natural logarithm, in float64 on a CPU a third of the cost of `jnp.log`, to 2 units in the last place.
+    """Natural logarithm: in float64 on a CPU a third of the cost of `jnp.log`, to 2 units of the last place.
 
     XLA calls a scalar library function for each element there; these few operations it vectorises.
     Subnormal numbers count as zero.

@@ -41,7 +41,7 @@ class Output:
 OUTPUTS = {
     "server_utility": Output("server utility", "utility", lambda eq: eq.server_utility),
     "server_accuracy": Output("server accuracy", "1", lambda eq: eq.server_accuracy),
-    "total": Output("total contribution", "samples", lambda eq: eq.contribution.sum()),
+    "total": Output("total contribution", "samples", lambda eq: eq.federation.total),
     "mean_utility": Output("mean device utility", "utility", lambda eq: eq.utility.mean()),
     "mean_contribution": Output("mean contribution", "samples", lambda eq: eq.contribution.mean()),
     "min_utility": Output("least device utility", "utility", lambda eq: eq.utility.min()),

@@ -107,12 +107,12 @@ def sentence(words: str) -> str:
 
 
 def label(name: str, units: str = "1") -> str:
-    """What an axis shows, with units in parentheses if it has any.
+    """What an axis shows, with units in parentheses if it has any that its name does not say already.
 
-    >>> label("server_accuracy"), label("total contribution", "samples")
-    ('Server accuracy', 'Total contribution (samples)')
+    >>> label("server_accuracy"), label("total contribution", "samples"), label("utility", "utility")
+    ('Server accuracy', 'Total contribution (samples)', 'Utility')
     """
-    return sentence(name) + (f" ({units})" if units and units != "1" else "")
+    return sentence(name) + ("" if units in ("", "1") or units in name else f" ({units})")
 
 
 def short(value: float, _: object = None) -> str:

@@ -23,8 +23,8 @@ def pareto(dataset: "Dataset", ax: Axes | None = None) -> Axes:
     """What the server and the devices get under each design, and the designs that none beats for both.
 
     Args:
-      dataset: variables server_utility, mean_utility, efficient (among designs of the same shaping) and
-        efficient_overall, with a dimension "shaping" and any others.
+      dataset: what `pareto` returned: server_utility, mean_utility, efficient (among designs of the same
+        shaping) and efficient_overall, along "shaping" and others; what did not converge is left out.
       ax: where to draw.
     """
     _needs("pareto", dataset, "server_utility", "mean_utility", "efficient", "efficient_overall")
@@ -37,6 +37,7 @@ def pareto(dataset: "Dataset", ax: Axes | None = None) -> Axes:
     }
     for i, part in enumerate(_by_shaping(dataset)):
         drawn = style.look(i)
+        part = part.where(part["converged"]) if "converged" in part else part
         devices, server = part["mean_utility"].values.ravel(), part["server_utility"].values.ravel()
         best = part["efficient"].values.ravel().astype(bool)
         ax.plot(devices[~best], server[~best], marker=drawn["marker"], color=drawn["color"], **other)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from xarray import DataArray, Dataset
 
 DEVICE = "device"
+WHATEVER = ("local_", "converged", "residual", "steps")
+"""Variables that mean something even where there is no equilibrium."""
 MEAN = ",\nmean over devices"
 
 
@@ -27,7 +29,8 @@ def lines(
 ) -> Axes:
     """A variable of a sweep against one parameter, a line for each value of another.
 
-    What devices differ in is drawn as the mean over them, in a band from the least to the most.
+    What devices differ in is drawn as the mean over them, in a band from the least to the most. Where the
+    search did not converge, lines have a gap.
 
     Args:
       dataset: what `sweep` returned.
@@ -74,6 +77,8 @@ def heatmap(
     dataset: "Dataset", variable: str, x: str | None = None, y: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """A variable of a sweep over two parameters, as colours; the mean over devices where they differ.
+
+    Where the search did not converge, the map is white.
 
     Args:
       dataset: what `sweep` returned.
@@ -129,6 +134,8 @@ def _variable(dataset: "Dataset", variable: str, *named: str | None) -> "DataArr
     if variable not in dataset.data_vars:
         raise unknown("variable", variable, map(str, dataset.data_vars))
     array = dataset[variable]
+    if "converged" in dataset and not variable.startswith(WHATEVER):
+        array = array.where(dataset["converged"])
     known = [str(name) for name in {**dict.fromkeys(array.dims), **dict.fromkeys(array.coords)}]
     for name in named:
         if name is not None and name not in known:
