@@ -54,7 +54,7 @@ def struct(cls: type[_T]) -> type[_T]:
 
 def floating(value: Any) -> jax.Array:
     """A floating array of whatever a person may write for numbers: int, float, list, array."""
-    array = jnp.asarray(value)
+    array = value if isinstance(value, jax.Array) else jnp.asarray(value)
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
 
 

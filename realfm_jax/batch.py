@@ -16,7 +16,7 @@ from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from realfm_jax.certificate import certify
-from realfm_jax.equilibrium import Equilibrium, Method, outcome_at, solve
+from realfm_jax.equilibrium import Method, outcome_at, solve
 from realfm_jax.game import Game
 from realfm_jax.mechanism import RealFM
 from realfm_jax.parameters import replace
@@ -36,7 +36,7 @@ class Field(NamedTuple):
     meaning: str
     units: str
     per_device: bool
-    of: Callable[[Equilibrium], Array]
+    of: Callable[[Any], Array]
 
 
 FIELDS = {
@@ -81,7 +81,7 @@ def solve_games(
         found, again = {}, np.arange(games)
     if again.size:
         rows = {name: values[again] for name, values in numbers.items()}
-        following = "auto" if method == "auto" else "best_response"
+        following: Method = "auto" if method == "auto" else "best_response"
         _scatter(found, _in_parts(_equilibria, game, rows, again.size, following), again, games)
     if certificate:
         rows = numbers | {"contribution": found["contribution"]}

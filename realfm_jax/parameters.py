@@ -57,6 +57,8 @@ def replace(game: Game, **values: Any) -> Game:
     >>> float(game.server.profit_margin), len(game.devices)
     (0.5, 2)
     """
+    if not values:
+        return game
     if "mechanism" in values:
         game = dataclasses.replace(game, mechanism=values.pop("mechanism"))
     count = values.pop("devices", len(game.devices))

@@ -24,14 +24,14 @@ SPAN = 46.0
 """Width of that search in log m: twenty decades below the largest contribution that can pay."""
 
 
-def value_and_derivative(f: Callable[..., Array]) -> Callable[..., tuple[Array, Array]]:
+def value_and_derivative(f: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
     """(f, df/dx) of a scalar function f(x, *args), in forward mode: a fraction of `grad`'s compile time.
 
     >>> tuple(map(float, value_and_derivative(lambda x, y: x**2 * y)(3.0, 2.0)))
     (18.0, 12.0)
     """
 
-    def both(x: ArrayLike, *args: Any) -> tuple[Array, Array]:
+    def both(x: ArrayLike, *args: Any) -> tuple[Any, Any]:
         x = jnp.asarray(x)
         return jax.jvp(lambda x: f(x, *args), (x,), (jnp.ones_like(x),))
 
@@ -59,10 +59,10 @@ def greater(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def log(x: ArrayLike) -> Array:
-    """Natural logarithm: in float64 on a CPU a third of the cost of `jnp.log`, to 2 units of the last place.
+    """Natural logarithm, in float64 on a CPU at a third of the cost of `jnp.log`.
 
-    XLA calls a scalar library function for each element there; these few operations it vectorises.
-    Subnormal numbers count as zero.
+    XLA calls a scalar library function for each element there; these few operations it vectorises. Right to
+    2 units of the last digit; subnormal numbers count as zero.
 
     >>> float(log(1.0)), float(log(0.0))
     (0.0, -inf)
@@ -161,9 +161,9 @@ def root(
 
         x = lax.fori_loop(0, plain_steps - 1, plain_step, start)
         last_step, slope = halley(x)
-        # Written so that not-a-number counts as not there.
-        there = (jnp.abs(last_step) <= eps**0.3) & (slope < 0)
-        x, moved = jnp.where(there, x - last_step, start), jnp.where(there, 0.0, jnp.inf)
+        x = jnp.where((jnp.abs(last_step) <= eps**0.3) & (slope < 0), x - last_step, jnp.nan)
+        lost = jnp.isnan(x)
+        x, moved = jnp.where(lost, start, x), jnp.where(lost, jnp.inf, 0.0)
         first = _Bracket(x, low, high, moved, jnp.full_like(x, plain_steps))
         last = lax.while_loop(unfinished, safe_step, first)
         return last.x, last.steps

@@ -60,11 +60,13 @@ class Zarr:
         else:
             # The skeleton too appears whole or not at all.
             unfinished = path.with_name(f".{path.name}.unfinished")
-            xr.Dataset(None, _coordinates(plan), _description(plan)).to_zarr(
+            about = _description(plan) | {"digest": _digest(plan)}
+            xr.Dataset(None, _coordinates(plan), about).to_zarr(
                 unfinished, mode="w", zarr_format=2, consolidated=False
             )
             unfinished.rename(path)
         self.group = zarr.open_group(path, mode="r+", zarr_format=2)
+        self.arrays: dict[str, Any] = {}
 
     def _check(self) -> None:
         if not (self.path / ".zattrs").exists():
@@ -83,11 +85,13 @@ class Zarr:
     def write(self, at: tuple[int, ...], piece: dict[str, np.ndarray]) -> None:
         """Write one piece; only after its last variable does it count."""
         for name, values in piece.items():
-            self._array(name, values.dtype)[self.plan.region(at)] = values
+            if name not in self.arrays:
+                self.arrays[name] = self._array(name, values.dtype)
+            self.arrays[name][self.plan.region(at)] = values
 
-    def _array(self, name: str, dtype: np.dtype) -> zarr.Array:
+    def _array(self, name: str, dtype: np.dtype) -> Any:
         if name in self.group:
-            return self.group[name]  # type: ignore[return-value]
+            return self.group[name]
         lengths = self.plan.dimensions(self.plan.fields[name])
         block = self.plan.block | {"device": self.plan.devices}
         return self.group.create_array(
@@ -95,6 +99,7 @@ class Zarr:
             shape=tuple(lengths.values()),
             chunks=tuple(block[dimension] for dimension in lengths),
             dtype=dtype,
+            fill_value=None,  # xarray would read a fill value as missing, and money is often 0
             compressors=None,  # utilities and contributions are noise to a compressor
             config={"write_empty_chunks": True},
             attributes={"_ARRAY_DIMENSIONS": list(lengths), **_attributes(self.plan, name)},
@@ -150,7 +155,6 @@ def _description(plan: Plan) -> dict[str, str]:
     return {
         "title": f"{plan.games} equilibria of realfm_jax",
         "created": made["written"],
-        "digest": _digest(plan),
         "provenance": json.dumps(plain(made)),
     }
 
