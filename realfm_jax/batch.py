@@ -98,7 +98,7 @@ def _certificates(game: Game, numbers: dict[str, Array], method: Method) -> dict
     del method
     m = numbers.pop("contribution")
     game = replace(game, **numbers)
-    found: Any = certify(game, outcome_at(game, m), probes=0)
+    found: Any = certify(game, outcome_at(game, m), probes=0, sample=len(game.devices))
     return {name: field.of(found) for name, field in CERTIFIED.items()}
 
 

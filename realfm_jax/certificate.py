@@ -2,7 +2,8 @@
 
 Every claim of the paper about an outcome is recomputed from the game itself: regret by a global search over
 each device's deviations, participation, budget, the assumptions on the range in play, uniqueness from
-several starts, and how much of the federated model's value came for free.
+several starts, and how much of the federated model's value came for free. Of very many devices a sample is
+searched, and the certificate says so.
 """
 
 import functools
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from realfm_jax._struct import struct
+from realfm_jax._struct import struct, with_field
 from realfm_jax.accuracy import error_at
 from realfm_jax.best_response import (
     FixedPoint,
@@ -37,6 +38,8 @@ ASSUMPTIONS = {
 }
 POINTS = 128
 """Of the grids on which assumptions are checked."""
+SAMPLE = 4096
+"""As many devices are searched at most, unless you ask for more."""
 
 
 @struct
@@ -44,11 +47,12 @@ class Certificate:
     """What was found about an outcome; `str()` of it is a report.
 
     Attributes:
-      regret: [n], utility gained by the best unilateral deviation, >= 0.
-      deviation: [n], the contribution that gains it, samples.
+      searched: [s], the devices whose deviations and assumptions were looked into: all n, or a sample.
+      regret: [s], utility gained by the best unilateral deviation, >= 0.
+      deviation: [s], the contribution that gains it, samples.
       ir_slack: [n], utility beyond the local optimum's.
       paid: [], money paid to all devices; `allowance`: what the server set aside, (1 - p_m) phi_C.
-      assumptions: by name (see `ASSUMPTIONS`) whether each device satisfies it, [n].
+      assumptions: by name (see `ASSUMPTIONS`) whether each device satisfies it, [s].
       free_ride: [n], in [0, 1]: the share of the value of the accuracy that a device got beyond its local
         one for which it gave nothing (its net gain over that value).
       totals: total contribution reached from several starts, NaN where the best responses did not settle.
@@ -58,6 +62,7 @@ class Certificate:
       rounding: what floating point cannot tell from no regret, given the values and costs in play.
     """
 
+    searched: Array
     regret: Array
     deviation: Array
     ir_slack: Array
@@ -106,7 +111,11 @@ class Certificate:
 
     def __str__(self) -> str:
         """The report."""
-        return "\n".join([f"Certificate for {self.regret.size} device(s)", *map("  ".join, self._lines())])
+        sampled = self.searched.size < self.ir_slack.size
+        of = f", of which {self.searched.size} sampled by contribution were searched" if sampled else ""
+        return "\n".join(
+            [f"Certificate for {self.ir_slack.size} device(s){of}", *map("  ".join, self._lines())]
+        )
 
     def _lines(self) -> list[tuple[str, str, str]]:
         worst, poorest, free = (
@@ -118,7 +127,7 @@ class Certificate:
                 _mark(self.is_equilibrium),
                 "equilibrium  ",
                 f"best unilateral deviation gains {self.relative_regret:.1e} of the largest utility "
-                f"(device {worst}, to {float(self.deviation[worst]):.6g} samples)",
+                f"(device {int(self.searched[worst])}, to {float(self.deviation[worst]):.6g} samples)",
             ),
             (
                 _mark(self.is_rational),
@@ -131,14 +140,16 @@ class Certificate:
                 f"{float(self.paid):.6g} paid of {float(self.allowance):.6g} set aside",
             ),
             (
-                _mark(self.unique),
+                _mark(self.unique) if self.totals.size else "    ",
                 "uniqueness   ",
                 f"{settled} of {self.totals.size} starts settled, "
-                + ("none on another total" if self.unique else f"totals {_list(self.totals)}"),
+                + ("none on another total" if self.unique else f"totals {_list(self.totals)}")
+                if self.totals.size
+                else "not looked into",
             ),
         ]
         for name, meaning in ASSUMPTIONS.items():
-            failing = np.flatnonzero(~np.asarray(self.assumptions[name]))
+            failing = np.asarray(self.searched)[~np.asarray(self.assumptions[name])]
             where = "" if not failing.size else f": not for device(s) {_list(failing)}"
             lines.append((_mark(not failing.size), "assumption   ", meaning + where))
         lines.append(
@@ -161,14 +172,17 @@ def _list(values: Array | np.ndarray, most: int = 8) -> str:
     return shown + (f", ... ({values.size} in all)" if values.size > most else "")
 
 
-@functools.partial(jax.jit, static_argnames=("probes",))
-def certify(game: Game, outcome: Equilibrium, probes: int = 3) -> Certificate:
+@functools.partial(jax.jit, static_argnames=("probes", "sample"))
+def certify(game: Game, outcome: Equilibrium, probes: int = 3, sample: int = SAMPLE) -> Certificate:
     """Check an outcome of a game: regret, participation, budget, assumptions, uniqueness, free riding.
 
     Args:
       game: the game.
       outcome: what `solve` returned, or any contributions of yours as `outcome_at(game, m)`.
-      probes: from how many starts (0 to 3) to look for another equilibrium.
+      probes: from how many starts (0 to 3) to look for another equilibrium; none if there are more
+        devices than `sample`.
+      sample: of how many devices to search the deviations, spread evenly from the least contribution to
+        the largest; memory grows with it, not with the number of devices.
 
     >>> import realfm_jax as rfm
     >>> devices = rfm.Devices(cost=[1e-3, 2e-3], accuracy=rfm.InverseSqrt(a_opt=0.9, k=0.25))
@@ -176,29 +190,25 @@ def certify(game: Game, outcome: Equilibrium, probes: int = 3) -> Certificate:
     >>> [round(float(share), 3) for share in certify(game, rfm.solve(game), probes=0).free_ride]
     [0.0, 1.0]
     """
-    m, alone = outcome.contribution, outcome.local
-    here = opponents_of(game.devices, m)
-    deviation = best_responses(game, alone, here)
-
-    def gain(position: Position, to: Array, at: Array) -> Array:
-        return utility_of(to, position) - utility_of(at, position)
-
-    # Staying, leaving and the local optimum are deviations that the search itself might miss.
-    candidates = jnp.stack([m, jnp.zeros_like(m), alone.contribution, deviation])
-    gains = jnp.stack([in_position(game, gain, alone, here, to, m) for to in candidates])
-    best = gains.argmax(axis=0)
+    m, alone, n = outcome.contribution, outcome.local, len(game.devices)
+    searched = jnp.arange(n)
+    if n > sample:
+        searched = jnp.argsort(m)[jnp.linspace(0, n - 1, sample).astype(int)]
+        probes = 0
+    regret, deviation = _regret(game, outcome, searched)
     value = _value(game, outcome.error)
     ahead = value - _value(game, alone.error)
     ahead = jnp.where(ahead > 1e-6 * value, ahead, 0.0)
     free = (outcome.utility - alone.utility) / jnp.where(ahead > 0, ahead, 1.0)
     largest = jnp.maximum(jnp.abs(outcome.utility).max(), alone.utility.max())
     return Certificate(
-        regret=gains.max(axis=0),
-        deviation=jnp.take_along_axis(candidates, best[None], axis=0)[0],
+        searched=searched,
+        regret=regret,
+        deviation=deviation,
         ir_slack=outcome.utility - alone.utility,
         paid=outcome.money.sum(),
         allowance=outcome.reward_rate * m.sum(),
-        assumptions=_assumptions(game, outcome),
+        assumptions=_assumptions(game, outcome, searched),
         free_ride=jnp.where(ahead > 0, jnp.clip(free, 0.0, 1.0), 0.0),
         totals=_totals(game, outcome, probes),
         total=m.sum(),
@@ -206,6 +216,23 @@ def certify(game: Game, outcome: Equilibrium, probes: int = 3) -> Certificate:
         tolerance=jnp.asarray(1e-8 if m.dtype == jnp.float64 else 1e-4, m.dtype),
         rounding=64 * jnp.finfo(m.dtype).eps * (value + game.devices.cost * m).max(),
     )
+
+
+def _regret(game: Game, outcome: Equilibrium, searched: Array) -> tuple[Array, Array]:
+    """Of some devices what the best deviation gains, and the deviation, [s] each."""
+    everybody = outcome.contribution, outcome.local, opponents_of(game.devices, outcome.contribution)
+    m, alone, here = jax.tree.map(lambda leaf: leaf[searched], everybody)
+    some = with_field(game, "devices", game.devices.take(searched))
+    found = best_responses(some, alone, here)
+
+    def gain(position: Position, to: Array, at: Array) -> Array:
+        return utility_of(to, position) - utility_of(at, position)
+
+    # Staying, leaving and the local optimum are deviations that the search itself might miss.
+    candidates = jnp.stack([m, jnp.zeros_like(m), alone.contribution, found])
+    gains = jnp.stack([in_position(some, gain, alone, here, to, m) for to in candidates])
+    best = gains.argmax(axis=0)
+    return gains.max(axis=0), jnp.take_along_axis(candidates, best[None], axis=0)[0]
 
 
 def _value(game: Game, error: Array) -> Array:
@@ -225,8 +252,8 @@ def _totals(game: Game, outcome: Equilibrium, probes: int) -> Array:
     return jnp.where(settled, found.contribution.sum(axis=1), jnp.nan)
 
 
-def _assumptions(game: Game, outcome: Equilibrium) -> dict[str, Array]:
-    """Which devices satisfy each assumption, on the amounts of data and the accuracies in play."""
+def _assumptions(game: Game, outcome: Equilibrium, searched: Array) -> dict[str, Array]:
+    """Which of some devices satisfy each assumption, on the data and the accuracies in play."""
     top = jnp.maximum(outcome.contribution.sum(), outcome.local.contribution.max())
     low = outcome.federation.error
 
@@ -255,7 +282,7 @@ def _assumptions(game: Game, outcome: Equilibrium) -> dict[str, Array]:
             "third_derivative": _bends(derivative(payoff), 1 - shaped, True, 1),
         }
 
-    return game.devices.map(one, outcome.local.error)
+    return game.devices.take(searched).map(one, outcome.local.error[searched])
 
 
 def _increasing(f: Callable[..., Array], x: Array, matters: Array | bool) -> Array:

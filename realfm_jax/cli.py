@@ -1,130 +1,206 @@
 """The command line: `realfm`, or `python -m realfm_jax`."""
 
 import argparse
-import dataclasses
 import sys
-import time
+import warnings
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import jax
 
+from realfm_jax import commands
 from realfm_jax._version import __version__
-from realfm_jax.comparison import SETTINGS, Outcome, Setting, games, play, table
-from realfm_jax.record import provenance, save_json
+from realfm_jax.comparison import SETTINGS, Setting
+from realfm_jax.config import read
+from realfm_jax.schema import KINDS, TABLES, describe
 
-_EPILOG = """\
+_TOP = """\
 examples:
-  realfm                                   the paper's CIFAR-10 setting, 16 devices
-  realfm solve --setting mnist             the paper's MNIST setting
-  realfm solve --profit-margin 0.5         a server that pays out half of what it gains
-  realfm solve --devices 1000 --seed 7 --out run.json
+  realfm                                                the paper's CIFAR-10 setting, 16 devices
+  realfm solve --setting mnist --profit-margin 0.5      the MNIST setting; half the gain is paid out
+  realfm sweep experiments/sweep-cost-margin.toml --out run.zarr
+  realfm plot run.zarr --kind heatmap --variable server_utility --out picture.pdf
+  realfm design experiments/design-server.toml          the server's best profit margin and epsilon
 
-Utilities are given twice: by the payoff with which a mechanism's devices decide ("own phi"; for
-Linear RealFM that is phi(a) = a, another unit of utility), and by the same power payoff for all
-("same phi").
+Every command reads the same TOML files ([game], [sweep], [design], [plot]; each `--help` lists the
+keys), and `--set TABLE.KEY=VALUE` changes any value. experiments/ has files to start from. Results
+carry version, configuration and seed; none is overwritten without --force.
 """
 
-_HELP = {
-    "curve": "accuracy-data curve: bound (the paper's, CIFAR-10) or inverse-sqrt (MNIST)",
-    "a_opt": "best attainable accuracy, in (0, 1)",
-    "k": "complexity of the learning task, > 0",
-    "devices": "number of devices",
-    "cost": "mean cost of a sample; each device draws Normal(cost, cost-spread * cost)",
-    "cost_spread": "relative standard deviation of the costs",
-    "payoff_spread": "payoff scales are uniform in 1 +- this",
-    "exponent": "of the power payoff 1/(1-a)^exponent - 1",
-    "profit_margin": "share of its utility that the server keeps, in [0, 1]; it pays out the rest",
-    "epsilon": "least utility that a further sample earns a device, > 0",
-    "seed": "of the random draws",
+_SOLVE = """\
+examples:
+  realfm solve                             the paper's CIFAR-10 setting, 16 devices
+  realfm solve --setting mnist             the paper's MNIST setting
+  realfm solve --devices 1000 --seed 7 --out run.json
+  realfm solve --set game.shaping=exact --set 'game.cost=[1e-4, 2e-4, 3e-4]'
+
+Where [game] names a mechanism, shaping, money or payoff, only that game is solved. Utilities are given
+twice: by the payoff with which a mechanism's devices decide ("own phi"; for Linear RealFM that is
+phi(a) = a, another unit of utility), and by the same power payoff for all ("same phi").
+"""
+
+_SWEEP = """\
+examples:
+  realfm sweep experiments/sweep-cost-margin.toml --out run.zarr
+  realfm sweep experiments/sweep-cost-margin.toml --set sweep.cost.count=200 --out big.zarr
+  realfm sweep --set game.devices=4 --set 'sweep.k=[1, 10, 100]' --out result.nc
+  realfm sweep experiments/sweep-mechanisms.toml --out table.csv
+
+Values are a list, [1e-4, 1e-3], or a range, { from = 1e-5, to = 1e-2, count = 60, scale = "log" }. A
+.zarr is written piece by piece: after Ctrl-C, or worse, the same command goes on where it stopped. The
+other formats are written at the end: .nc (NetCDF 3), .csv (one row per game and device), .json.
+`cost` sets one cost for every device; to keep the spread drawn for [game], sweep `mean_cost`.
+"""
+
+_DESIGN = """\
+examples:
+  realfm design experiments/design-server.toml
+  realfm design experiments/design-server.toml --set design.floor.min_utility=100
+  realfm design --set game.devices=8 --set 'design.over=["profit_margin"]' --out best.json
+  realfm design --set design.objective=welfare --set design.method=aggregate
+"""
+
+_PLOT = """\
+examples:
+  realfm plot run.zarr --kind heatmap --variable server_utility --out picture.png
+  realfm plot run.nc --kind lines --variable contribution --x cost --select profit_margin=0.8
+  realfm plot experiments/game.toml --kind utility --device 2 --out utility.pdf
+  realfm plot --kind cost-comparison --out paper.svg
+
+A table [plot] may hold the same as the options, e.g. select = { profit_margin = 0.8 }.
+
+kinds of plots (lines and heatmap of a sweep's result; from a TOML file all of them):
+"""
+
+_DESCRIPTIONS = {
+    "solve": ("equilibria of one setting under every mechanism (the default)", _SOLVE, ("game",)),
+    "sweep": ("equilibria for many values of any parameters", _SWEEP, ("game", "sweep")),
+    "design": ("parameters whose equilibrium is best for somebody", _DESIGN, ("game", "design")),
+    "plot": ("pictures of sweeps and games", _PLOT, ()),
 }
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments that `realfm` understands."""
+    layout = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
         prog="realfm",
         description="Incentives for federated learning: who contributes how much, and what it brings whom.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_TOP,
+        formatter_class=layout,
     )
     top.add_argument("--version", action="version", version=f"realfm-jax {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND")
-    solve = commands.add_parser(
-        "solve",
-        help="equilibria of one setting under every mechanism (the default)",
-        description="Solve one setting under every mechanism, certify the equilibria, save all as JSON.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    solve.add_argument(
-        "--setting",
-        choices=SETTINGS,
-        default="cifar10",
-        help="the paper's setting to start from (default: cifar10)",
-    )
-    for field in dataclasses.fields(Setting):
-        flag = "--" + field.name.replace("_", "-")
-        values = ", ".join(f"{name} {getattr(s, field.name)}" for name, s in SETTINGS.items())
-        solve.add_argument(
-            flag, type=field.type, default=None, metavar="X", help=f"{_HELP[field.name]} ({values})"
+    below = top.add_subparsers(dest="command", metavar="COMMAND")
+    for name, (about, examples, tables) in _DESCRIPTIONS.items():
+        kinds = [f"  {kind:<22} {words}" for kind, words in KINDS.items()] if name == "plot" else []
+        epilog = "\n".join([examples + "\n".join(kinds), describe(*tables)])
+        sentence = about[0].upper() + about[1:] + "."
+        command = below.add_parser(
+            name, help=about, description=sentence, epilog=epilog, formatter_class=layout
         )
-    solve.add_argument(
-        "--out",
-        type=Path,
-        help="where to save the result (default: realfm-results/, named by setting and seed)",
-    )
-    solve.add_argument("--force", action="store_true", help="overwrite an existing --out")
+        _add_common(command, name)
+        if name == "solve":
+            _add_settings(command)
+        if name == "plot":
+            _add_plot(command)
     return top
 
 
+def _add_common(command: argparse.ArgumentParser, name: str) -> None:
+    also = " or result of `realfm sweep`" if name == "plot" else ""
+    command.add_argument("file", nargs="?", type=Path, metavar="FILE", help=f"TOML file{also}")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=_assignment,
+        metavar="TABLE.KEY=VALUE",
+        help="change a value of the file; again for more",
+    )
+    command.add_argument("--out", type=Path, help="where to save the result (default: in realfm-results/)")
+    known = commands.FORMATS[name]
+    command.add_argument(
+        "--format", choices=known, help=f"of the result (default: by the suffix of --out, else {known[0]})"
+    )
+    resumed = "; a .zarr is otherwise resumed" if name == "sweep" else ""
+    command.add_argument("--force", action="store_true", help=f"overwrite an existing result{resumed}")
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, found, value = text.partition("=")
+    if not found:
+        raise argparse.ArgumentTypeError(f"must be TABLE.KEY=VALUE; got {text!r}")
+    return key.strip(), value.strip()
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    """The fields of a setting as options: short for --set game.KEY=VALUE."""
+    group = command.add_argument_group("short for --set game.KEY=VALUE")
+    group.add_argument("--setting", dest="game.setting", metavar="X", help=_shown("setting"))
+    for field in fields(Setting):
+        values = ", ".join(f"{name} {getattr(s, field.name)}" for name, s in SETTINGS.items())
+        flag = "--" + field.name.replace("_", "-")
+        words = f"{_shown(field.name)} ({values})"
+        group.add_argument(flag, dest=f"game.{field.name}", metavar="X", help=words)
+
+
+def _add_plot(command: argparse.ArgumentParser) -> None:
+    """The keys of [plot] as options."""
+    group = command.add_argument_group("short for --set plot.KEY=VALUE")
+    for name in TABLES["plot"]:
+        if name != "select":
+            group.add_argument(f"--{name}", dest=f"plot.{name}", metavar="X", help=_shown(name, "plot"))
+    group.add_argument(
+        "--select",
+        action="append",
+        default=[],
+        type=_assignment,
+        metavar="NAME=VALUE",
+        help=f"{_shown('select', 'plot')}; again for more",
+    )
+
+
+def _shown(name: str, table: str = "game") -> str:
+    return TABLES[table][name].about.replace("%", "%%")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; returns the exit code: 0, 2 for a mistake in what was asked, 130 for Ctrl-C."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    top = parser()
     if not arguments or (
         arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")
     ):
         arguments.insert(0, "solve")
-    options = top.parse_args(arguments)
+    options = parser().parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     try:
-        return _solve(options)
-    except (ValueError, FileExistsError) as error:
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            _run(options)
+    except (ValueError, OSError) as error:
         print(f"realfm: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("\nrealfm: interrupted; nothing was written", file=sys.stderr)
+    except KeyboardInterrupt as interrupted:
+        print(f"\nrealfm: interrupted; {interrupted or 'nothing was written'}", file=sys.stderr)
         return 130
-
-
-def _solve(options: argparse.Namespace) -> int:
-    given = {f.name: getattr(options, f.name) for f in dataclasses.fields(Setting)}
-    changed = {name: value for name, value in given.items() if value is not None}
-    setting = dataclasses.replace(SETTINGS[options.setting], **changed)
-    marks = [f"{name}-{value}" for name, value in changed.items() if name != "seed"]
-    default = Path("realfm-results") / (
-        "-".join([options.setting, *marks, f"seed-{setting.seed}"]) + ".json"
-    )
-    target = options.out or default
-    if options.out and target.exists() and not options.force:
-        raise FileExistsError(f"{target} exists; give --force to overwrite it, or another --out")
-    outcomes: dict[str, Outcome] = {}
-    playing = games(setting)
-    print(f"{setting.devices} devices, {options.setting} setting, seed {setting.seed}", flush=True)
-    for number, (name, game) in enumerate(playing.items(), start=1):
-        begun = time.perf_counter()
-        _progress(f"[{number}/{len(playing)}] {name}: solving and certifying ...")
-        outcomes[name] = play(game, measured_by=playing["RealFM"])
-        jax.block_until_ready(outcomes[name].common_utility)
-        _progress(f"[{number}/{len(playing)}] {name}: {time.perf_counter() - begun:.1f} s\n")
-    print(f"\n{table(outcomes)}\n\nRealFM: {outcomes['RealFM'].certificate}\n")
-    config = {"command": "solve", "setting": options.setting, **dataclasses.asdict(setting)}
-    print(f"saved {save_json(target, {'provenance': provenance(config), 'mechanisms': outcomes})}")
     return 0
 
 
-def _progress(text: str) -> None:
-    """Progress goes to the terminal only, so that a redirected run stays clean."""
-    if sys.stderr.isatty():
-        print("\r\033[K" + text, end="", file=sys.stderr, flush=True)
+def _run(options: argparse.Namespace) -> None:
+    given: dict[str, Any] = vars(options)
+    output = commands.Output(options.out, options.format, options.force)
+    assignments = [
+        *options.set,
+        *((f"plot.select.{name}", value) for name, value in given.get("select", [])),
+    ]
+    assignments += [(key, value) for key, value in given.items() if "." in key and value is not None]
+    if options.command == "plot" and options.file and options.file.suffix != ".toml":
+        return commands.plot(read(None, assignments), output, result=options.file)
+    return getattr(commands, options.command)(read(options.file, assignments), output)
+
+
+def _warn(message: Warning | str, *args: Any, **kwargs: Any) -> None:
+    del args, kwargs
+    print(f"realfm: {message}", file=sys.stderr)

@@ -276,21 +276,21 @@ class Search:
         def shortest(x: np.ndarray) -> float:
             return float((self.at(x, slopes=False).slack / sizes).min())
 
-        sizes = self._sizes(starts[0])
-        start = max(starts, key=shortest)
-        tried = [start]
-        minimize(
-            lambda z: (-z[-1], -np.eye(len(z))[-1]),
-            np.append(start, shortest(start)),
-            jac=True,
-            bounds=[(0.0, 1.0)] * len(start) + [(None, 1e-3)],
-            callback=lambda z: tried.append(np.clip(z[:-1], 0.0, 1.0)),
-            **self._slsqp(start, reach=True),
-        )
-        nearest = max((x for x in tried if self.at(x).settled), key=shortest)
+        sizes, tried = self._sizes(starts[0]), list(starts)
+        for start in sorted(starts, key=shortest)[: -CLIMBS - 1 : -1]:
+            minimize(
+                lambda z: (-z[-1], -np.eye(len(z))[-1]),
+                np.append(start, shortest(start)),
+                jac=True,
+                bounds=[(0.0, 1.0)] * len(start) + [(None, 1e-3)],
+                callback=lambda z: tried.append(np.clip(z[:-1], 0.0, 1.0)),
+                **self._slsqp(start, reach=True),
+            )
+        nearest = max((x for x in tried if self.at(x, slopes=False).settled), key=shortest)
         if not self.at(nearest).allowed:
-            lacking = int((self.at(nearest).slack / sizes).argmin())
-            most = self.least[lacking] + self.at(nearest).slack[lacking]
+            slack = self.at(nearest).slack
+            lacking = int((slack / sizes).argmin())
+            most = self.least[lacking] + slack[lacking]
             also = " together with the other floors" if len(self.floor) > 1 else ""
             raise ValueError(
                 f"floor[{self.watched[lacking]!r}] must be at most {most:.6g}, the most found within "

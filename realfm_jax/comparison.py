@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -14,6 +13,12 @@ from realfm_jax.equilibrium import Equilibrium, solve
 from realfm_jax.game import Devices, Game, Server
 from realfm_jax.mechanism import EqualShare, LocalOnly, RealFM, device_utility, server_utility
 from realfm_jax.payoff import LinearPayoff, PowerPayoff
+
+CURVES: dict[str, type[GeneralizationBound | InverseSqrt]] = {
+    "bound": GeneralizationBound,
+    "inverse-sqrt": InverseSqrt,
+}
+"""Accuracy curves by name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,20 +58,20 @@ class Setting:
             raise ValueError(f"cost must be > 0; got {self.cost}")
         if self.cost_spread < 0:
             raise ValueError(f"cost_spread must be >= 0; got {self.cost_spread}")
-        families: dict[str, type[GeneralizationBound | InverseSqrt]] = {
-            "bound": GeneralizationBound,
-            "inverse-sqrt": InverseSqrt,
-        }
-        if self.curve not in families:
-            raise ValueError(f"curve must be one of {', '.join(families)}; got {self.curve!r}")
+        if self.curve not in CURVES:
+            raise ValueError(f"curve must be one of {', '.join(CURVES)}; got {self.curve!r}")
         draw = np.random.default_rng(self.seed)
         cost = draw.normal(self.cost, self.cost_spread * self.cost, self.devices)
         scale = draw.uniform(1 - self.payoff_spread, 1 + self.payoff_spread, self.devices)
         return Devices(
             cost=cost,
-            accuracy=families[self.curve](a_opt=self.a_opt, k=self.k),
+            accuracy=CURVES[self.curve](a_opt=self.a_opt, k=self.k),
             payoff=PowerPayoff(scale=scale, exponent=self.exponent),
         )
+
+    def server(self) -> Server:
+        """The server."""
+        return Server(payoff=PowerPayoff(exponent=self.exponent), profit_margin=self.profit_margin)
 
 
 SETTINGS = {
@@ -94,18 +99,21 @@ class Outcome:
 
 
 def games(setting: Setting) -> dict[str, Game]:
-    """The setting under each mechanism. Linear RealFM decides with phi(a) = a, as in the paper."""
-    devices = setting.draw()
-    server = Server(payoff=PowerPayoff(exponent=setting.exponent), profit_margin=setting.profit_margin)
+    """The setting under each mechanism."""
+    return rivals(setting.draw(), setting.server(), setting.epsilon)
+
+
+def rivals(devices: Devices, server: Server, epsilon: float) -> dict[str, Game]:
+    """The same devices under each mechanism. Linear RealFM decides with phi(a) = a, as in the paper."""
     linear = dataclasses.replace(devices, payoff=LinearPayoff())
     linear_server = dataclasses.replace(server, payoff=LinearPayoff())
-    taylor = RealFM(shaping="taylor", epsilon=setting.epsilon)
+    taylor = RealFM(shaping="taylor", epsilon=epsilon)
     return {
         "LocalOnly": Game(devices, server, LocalOnly()),
         "EqualShare": Game(devices, server, EqualShare()),
         "Linear RealFM": Game(linear, linear_server, taylor),
         "RealFM": Game(devices, server, taylor),
-        "RealFM exact": Game(devices, server, RealFM(shaping="exact", epsilon=setting.epsilon)),
+        "RealFM exact": Game(devices, server, RealFM(shaping="exact", epsilon=epsilon)),
     }
 
 

@@ -23,7 +23,7 @@ NAMES = {name: output.of for name, output in OUTPUTS.items() if not output.each}
 """What can be maximised, or kept above a floor, by name."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Design:
     """The parameters found, and what they lead to; `str()` of it is a report.
 
@@ -84,9 +84,9 @@ def design(
 ) -> Design:
     """The parameters within bounds whose equilibrium maximises an objective.
 
-    The best of some starts spread over the bounds are climbed by SciPy's L-BFGS-B (of its methods the one
-    that never went down and took the fewest equilibria), with a floor by SLSQP; in logarithms where
-    bounds span a decade or more.
+    The best of some starts spread over the bounds are climbed by SciPy's L-BFGS-B (of its methods for
+    bounds the one that never went down, with as few equilibria as any), with a floor by SLSQP; in
+    logarithms where bounds span a decade or more.
 
     Args:
       game: the game; its own parameters are the first start.

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from realfm_jax._struct import Numbers, struct
+from realfm_jax._struct import Numbers, struct, with_field
 from realfm_jax.accuracy import Curve
 from realfm_jax.best_response import (
     FixedPoint,
@@ -269,6 +269,9 @@ def _incentives(game: Game, alone: LocalOptimum, m: Array) -> tuple[Federation, 
     one, zero = jnp.ones_like(sums[0]), jnp.zeros_like(sums[0])
     federation, by_total = jax.jvp(federation_of, sums, (one, zero))
     _, by_quality = jax.jvp(federation_of, sums, (zero, one))
+    # With a federated model a hair worse than it is, shaping has certainly reached it at m_i^*.
+    hair = jnp.sqrt(jnp.finfo(m.dtype).eps)
+    beyond = with_field(federation, "error", federation.error * (1 + hair))
 
     def slope(device: Devices, alone: LocalOptimum, m: Array) -> Array:
         own = getattr(device.accuracy, "a_opt", 0.0)
@@ -277,7 +280,7 @@ def _incentives(game: Game, alone: LocalOptimum, m: Array) -> tuple[Federation, 
         def utility(m: Array, federation: Federation) -> Array:
             return device_utility(device, m, *game.mechanism.offer(device, alone, m, federation))
 
-        return jax.jvp(utility, (m, federation), (jnp.ones_like(m), moves))[1]
+        return jax.jvp(utility, (m, beyond), (jnp.ones_like(m), moves))[1]
 
     return federation, game.devices.map(slope, alone, m)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from realfm_jax._struct import check, check_callable, struct
+from realfm_jax._struct import check, check_callable, struct, with_field
 from realfm_jax.accuracy import Curve
 from realfm_jax.payoff import Payoff, PowerPayoff
 
@@ -67,6 +67,13 @@ class Devices:
         """
         common = jax.tree.map(lambda leaf: 0 if _shape(leaf) else None, self)
         return jax.vmap(f, in_axes=(common, *(0 for _ in args)), axis_size=len(self))(self, *args)
+
+    def take(self, which: Array) -> "Devices":
+        """Some of the devices, by their numbers."""
+        alike = not any(_shape(leaf) for leaf in jax.tree.leaves(self))
+        if alike:
+            return with_field(self, "cost", jnp.broadcast_to(self.cost, which.shape))
+        return jax.tree.map(lambda leaf: leaf[which] if _shape(leaf) else leaf, self)
 
     @property
     def a_opt(self) -> Array:

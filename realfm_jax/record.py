@@ -1,5 +1,6 @@
 """Results on disk: JSON with provenance, written whole or not at all."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -7,6 +8,7 @@ import os
 import platform
 import re
 import tempfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -59,20 +61,30 @@ def plain(value: Any) -> Any:
     return value
 
 
-def save_json(path: str | os.PathLike[str], content: Any) -> Path:
-    """Write `content` to `path` atomically: a reader, or a killed writer, never sees half a file."""
+@contextlib.contextmanager
+def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A file to write in place of `path`, which it becomes at the end, or vanishes if anything goes wrong.
+
+    A reader, or a killed writer, never sees half a file.
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(handle)
     try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(plain(content), file, indent=1, allow_nan=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
+        yield Path(name)
+        with open(name, "rb") as written:
+            os.fsync(written.fileno())
         os.chmod(name, 0o644)  # a temporary file is its owner's only; a result is meant to be read
         os.replace(name, target)
     except BaseException:
         os.unlink(name)
         raise
-    return target
+
+
+def save_json(path: str | os.PathLike[str], content: Any) -> Path:
+    """Write `content` to `path`, whole or not at all."""
+    with whole(path) as unfinished, open(unfinished, "w") as file:
+        json.dump(plain(content), file, indent=1, allow_nan=False)
+        file.write("\n")
+    return Path(path)

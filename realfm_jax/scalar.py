@@ -119,9 +119,9 @@ def root(
 ) -> tuple[Array, Array]:
     """Where f crosses zero from above, seen from the right; returns (x, steps taken).
 
-    Newton from `high`, which for a concave f walks monotonically to the right-most crossing. A few plain
-    steps nearly always get there; where they do not, Newton starts again inside a shrinking bracket, and
-    a step that leaves it becomes a bisection. If f < 0 throughout, x ends near `low`.
+    A few plain steps of Halley's method from `high` nearly always get there. Where they do not, Newton's
+    goes on inside a shrinking bracket, from where they led or, if that is left of a maximum of f, from
+    `high`; a step that leaves the bracket becomes a bisection. If f < 0 throughout, x ends near `low`.
     Needs f(high) <= 0. Differentiable in whatever f closes over.
 
     >>> x, _ = root(lambda x: 2.0 - x**2, 0.0, 10.0)
@@ -131,7 +131,8 @@ def root(
     low, high = jnp.broadcast_arrays(*map(jnp.asarray, (low, high)))
     dtype = jnp.result_type(low, high)
     low, high = low.astype(dtype), high.astype(dtype)
-    # Newton's error after a step is about the square of the step: one of this size is the last.
+    # Newton's error after a step is about the square of the step (Halley's: the cube): one of this size is
+    # the last.
     eps = float(jnp.finfo(dtype).eps)
     tolerance = jnp.sqrt(eps)
 
@@ -161,9 +162,10 @@ def root(
 
         x = lax.fori_loop(0, plain_steps - 1, plain_step, start)
         last_step, slope = halley(x)
-        x = jnp.where((jnp.abs(last_step) <= eps**0.3) & (slope < 0), x - last_step, jnp.nan)
-        lost = jnp.isnan(x)
-        x, moved = jnp.where(lost, start, x), jnp.where(lost, jnp.inf, 0.0)
+        there = jnp.abs(last_step) <= eps**0.3
+        # Right of its last maximum f leads to the right-most root, so that is as good a start as any.
+        x = jnp.where(slope < 0, lesser(greater(x - last_step, low), high), jnp.nan)
+        x, moved = jnp.where(jnp.isnan(x), start, x), jnp.where(there & ~jnp.isnan(x), 0.0, jnp.inf)
         first = _Bracket(x, low, high, moved, jnp.full_like(x, plain_steps))
         last = lax.while_loop(unfinished, safe_step, first)
         return last.x, last.steps
