@@ -121,34 +121,36 @@ def many_games(games: int, devices: int, effort: Effort) -> list[Row]:
     answers = answers_of(solve(*inputs))
     bisection = functools.partial(peers.with_numpy, cost, scale)
 
-    def nelder_mead() -> Answers:
-        found = [peers.with_nelder_mead(c, z) for c, z in zip(cost[:few], scale[:few], strict=True)]
+    def one_by_one(solve: Callable[..., Answers]) -> Answers:
+        found = [solve(c, z) for c, z in zip(cost[:few], scale[:few], strict=True)]
         return Answers(*map(np.stack, zip(*found, strict=True)))
 
     off = agreed("NumPy", bisection(), answers, 1e-9)
-    few_off = agreed("Nelder-Mead", nelder_mead(), [x[:few] for x in answers], 1e-6)
+    slow = []
+    for how, peer in (("plain", peers.with_nelder_mead), ("tuned", peers.with_tuned_nelder_mead)):
+        run = functools.partial(one_by_one, peer)
+        slow.append((how, run, agreed(how, run(), [x[:few] for x in answers], 1e-6)))
     name = "realfm_jax: jit(vmap(solve))"
     ours = effort.row(name, games, lambda: solve(*inputs), None, compile_seconds=seconds)
     return [
         ours,
-        *through_sweep((cost, scale), answers, effort, ours),
+        through_sweep((cost, scale), answers, effort, ours),
         effort.row("NumPy: vectorised bisection", games, bisection, ours, difference=off),
-        effort.row(
-            "SciPy: Nelder-Mead per device + hybrid root", few, nelder_mead, ours, difference=few_off
+        *(
+            effort.row(f"SciPy: Nelder-Mead + hybrid root, {how}", few, run, ours, difference=off)
+            for how, run, off in slow
         ),
         limit(answers.contribution, effort, ours),
     ]
 
 
-def through_sweep(drawn: Drawn, answers: Answers, effort: Effort, ours: Row) -> list[Row]:
-    """The same games through the labelled front door, where there is one already."""
-    sweep, (cost, scale) = getattr(rfm, "sweep", None), drawn
-    if not callable(sweep):
-        return []
+def through_sweep(drawn: Drawn, answers: Answers, effort: Effort, ours: Row) -> Row:
+    """The same games through the labelled front door."""
+    cost, scale = drawn
     game = game_of(cost[0], scale[0])
 
     def run() -> Any:
-        return sweep(game, matched=True, cost=cost, payoff_scale=scale)
+        return rfm.sweep(game, matched=True, cost=cost, payoff_scale=scale)
 
     jax.clear_caches()
     begun = time.perf_counter()
@@ -158,7 +160,7 @@ def through_sweep(drawn: Drawn, answers: Answers, effort: Effort, ours: Row) -> 
     found = ds.local_contribution, ds.contribution, *errors, ds.utility, ds.server_utility
     off = agreed("sweep", found, answers, 1e-9)
     row = effort.row("realfm_jax: sweep, labelled Dataset", len(cost), run, ours, difference=off)
-    return [dataclasses.replace(row, compile_seconds=max(first - row.seconds, 0.0))]
+    return dataclasses.replace(row, compile_seconds=max(first - row.seconds, 0.0))
 
 
 def limit(m: jax.Array, effort: Effort, ours: Row) -> Row:

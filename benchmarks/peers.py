@@ -135,15 +135,34 @@ def _bisect(positive: Callable[[Any], Any], low: Any, high: Any, steps: int) -> 
 
 
 def with_nelder_mead(cost: np.ndarray, scale: np.ndarray) -> Answers:
-    """One game [n]: Nelder-Mead for each m_i^o, hybrid Powell where all shaped accuracies reach a_C.
+    """One game [n] as one would write it down: each device by itself, in NumPy, from the same start.
 
-    Answers are good to about 1e-7: near its maximum a utility does not show more of where it is.
+    Nelder-Mead for each m_i^o, then hybrid Powell where all shaped accuracies reach a_C. Answers are good
+    to about 1e-7: near its maximum a utility does not show more of where it is.
     """
+
+    def most_alone(c: float, z: float) -> float:
+        def loss(x: np.ndarray) -> float:
+            m = np.exp(x[0])
+            return c * m - z * (error(m) ** -2 - 1)
+
+        options = {"xatol": 1e-7, "fatol": 1e-11}
+        return minimize(loss, [START], method="Nelder-Mead", options=options).x[0]
+
+    return _reached(np.exp([most_alone(c, z) for c, z in zip(cost, scale, strict=True)]), cost, scale)
+
+
+def with_tuned_nelder_mead(cost: np.ndarray, scale: np.ndarray) -> Answers:
+    """The same, made as fast as one can: Python's numbers, small simplices, each start where one ended."""
     x, found = START, []
     for c, z in zip(cost.tolist(), scale.tolist(), strict=True):
-        x = _most_alone(c, z, x)  # devices resemble each other: each starts where the last one ended
+        x = _most_alone(c, z, x)
         found.append(x)
-    local = np.exp(found)
+    return _reached(np.exp(found), cost, scale)
+
+
+def _reached(local: np.ndarray, cost: np.ndarray, scale: np.ndarray) -> Answers:
+    """The equilibrium from the local optima: where shaped and federated accuracy meet, [n]."""
     at = error(local)
 
     def missing(x: np.ndarray) -> np.ndarray:

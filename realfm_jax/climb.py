@@ -290,10 +290,11 @@ class Search:
         if not self.at(nearest).allowed:
             slack = self.at(nearest).slack
             lacking = int((slack / sizes).argmin())
-            most = self.least[lacking] + slack[lacking]
             also = " together with the other floors" if len(self.floor) > 1 else ""
+            if not all(point.settled for point in self.points.values()):
+                also += f" (where {' or '.join(self.methods)} finds an equilibrium)"
             raise ValueError(
-                f"floor[{self.watched[lacking]!r}] must be at most {most:.6g}, the most found within "
-                f"the bounds{also}; got {self.least[lacking]:.6g}"
+                f"floor[{self.watched[lacking]!r}] must be at most {self.least[lacking] + slack[lacking]:.6g}, "
+                f"the most found within the bounds{also}; got {self.least[lacking]:.6g}"
             )
         return nearest

@@ -68,12 +68,13 @@ def solve(config: Config, output: Output) -> None:
 
 def _playing(config: Config) -> tuple[dict[str, Game], Game]:
     """The games to solve, by name, and the one whose payoffs measure all of them."""
-    game: Any = config.game()
+    game = config.game()
     if not config.names_a_mechanism:
         found = rivals(game.devices, game.server, config.setting.epsilon)
         return found, found["RealFM"]
-    exact = getattr(game.mechanism, "shaping", "") == "exact"
-    return {type(game.mechanism).__name__ + (" exact" if exact else ""): game}, game
+    linear = "Linear " if config.table("game").get("payoff") == "linear" else ""
+    exact = " exact" if config.table("game").get("shaping") == "exact" else ""
+    return {f"{linear}{type(game.mechanism).__name__}{exact}": game}, game
 
 
 def _rows(outcomes: dict[str, Outcome]) -> list[dict[str, Any]]:
@@ -119,10 +120,14 @@ def sweep(config: Config, output: Output) -> None:
             _prepare(plan, path, call.coordinates, about)
             found = solve_all(call.game, store=path, **options, **call.parameters)
         except KeyboardInterrupt:
-            kept = f"{formats.share_done(plan, path):.0%} of the games are kept in {path}"
+            kept = f"{formats.share_done(plan, path):.1%} of the games are kept in {path}"
             raise KeyboardInterrupt(f"{kept}; the same command goes on from there") from None
     else:
-        found = solve_all(call.game, **options, **call.parameters)
+        try:
+            found = solve_all(call.game, **options, **call.parameters)
+        except KeyboardInterrupt:
+            hint = "nothing was written (an --out that ends in .zarr keeps what is done)"
+            raise KeyboardInterrupt(hint) from None
         found = found.assign_coords(call.coordinates).assign_attrs(config=about)
         formats.save_dataset(found, path, format_)
     print(summary(found))
@@ -140,7 +145,7 @@ def _prepare(plan: Plan, path: Path, coordinates: dict[str, Any], about: str) ->
     if done == 1:
         print(f"{path} is complete: nothing is left to solve", flush=True)
     elif done:
-        print(f"resuming {path}: {done:.0%} done", flush=True)
+        print(f"resuming {path}: {done:.1%} done", flush=True)
 
 
 def summary(dataset: "xr.Dataset") -> str:

@@ -193,6 +193,8 @@ def read(file: Path | None, assignments: Sequence[tuple[str, str]] = ()) -> Conf
     """
     tables: dict[str, Any] = {}
     if file is not None:
+        if not file.exists():
+            raise FileNotFoundError(f"{file} does not exist")
         try:
             tables = tomllib.loads(file.read_text())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from realfm_jax._version import __version__
 from realfm_jax.comparison import rivals
-from realfm_jax.config import Config
+from realfm_jax.config import Config, SourcedError
+from realfm_jax.design import design
 from realfm_jax.equilibrium import solve
 from realfm_jax.parameters import unknown
+from realfm_jax.pareto import pareto
 from realfm_jax.record import plain, whole
 from realfm_jax.schema import KINDS
+from realfm_jax.sensitivity import sensitivity
 from realfm_jax.sweep import sweep
 
 if TYPE_CHECKING:
@@ -64,9 +67,8 @@ def _check_given(config: Config, kind: str | None) -> None:
     for key in config.given if kind else ():
         table, name, *_ = key.split(".")
         if table == "plot" and name not in allowed:
-            raise ValueError(
-                f"{name} plays no part in a plot of kind {kind}; it takes {', '.join(allowed)}"
-            )
+            part = f"{name} plays no part in a plot of kind {kind}; it takes {', '.join(allowed)}"
+            raise SourcedError(f"command line: {part}")
 
 
 def _swept(config: Config) -> "xr.Dataset":
@@ -97,10 +99,6 @@ def _of_sweep(config: Config, kind: str, dataset: "xr.Dataset") -> Any:
 
 
 def _of_game(config: Config, kind: str, plots: Any) -> Any:
-    from realfm_jax.design import design
-    from realfm_jax.pareto import pareto
-    from realfm_jax.sensitivity import sensitivity
-
     game = config.game()
     fixed = {key: config.table("game")[key] for key in ("a_opt", "k") if key in config.table("game")}
     if kind == "utility":
@@ -118,7 +116,8 @@ def _of_game(config: Config, kind: str, plots: Any) -> Any:
     if kind == "sensitivity":
         return plots.sensitivity(sensitivity(game))
     if kind == "design-path":
-        return plots.design_path(design(game, **config.design()))
+        with config.blame("design"):
+            return plots.design_path(design(game, **config.design()))
     if kind == "cost-comparison":
         return plots.cost_comparison(**{key: fixed[key] for key in fixed if key == "a_opt"})
     assert kind == "utility-comparison", KINDS

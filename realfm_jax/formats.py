@@ -47,6 +47,9 @@ def place(
         suffixes = ", ".join(by_suffix)
         raise ValueError(f"--out must end in one of {suffixes}, or --format say what it is; got {out}")
     format_ = format_ or by_suffix[out.suffix]
+    there = next(folder for folder in out.absolute().parents if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise PermissionError(f"{there} is no directory to write to; give another --out")
     if format_ != "zarr":
         for path in (out, sidecar(out)) if format_ == "csv" else (out,):
             if path.is_dir():

@@ -21,7 +21,7 @@ SETTING = [198478.08, 782164.12, 1 - 0.943806, 1 - 0.943806, 120.142, 315.683]
 """16 equal devices of the CIFAR-10 setting, from an independent reference: the fields of `Answers`."""
 
 
-@pytest.mark.parametrize("peer", ["with_numpy", "with_nelder_mead", "with_root"])
+@pytest.mark.parametrize("peer", ["with_numpy", "with_nelder_mead", "with_tuned_nelder_mead", "with_root"])
 def test_peers_find_the_known_equilibrium(peer: str) -> None:
     cost, scale = np.full(16, 2.5e-4), np.ones(16)
     if peer == "with_numpy":

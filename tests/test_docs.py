@@ -66,28 +66,3 @@ def test_main_command_prints_the_tables_of_the_readme_and_records_it(
         assert outcome["equilibrium"]["contribution"] == pytest.approx(was, rel=1e-9, abs=1e-6)
     assert main(["solve", "--out", str(out)]) == 2
     assert "exists; give --force" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["solve", "--profit-margin", "2"], "Server.profit_margin must be in [0, 1]; got 2.0"),
-        (["solve", "--devices", "0"], "devices must be at least 1; got 0"),
-        (["solve", "--cost", "-1"], "cost must be > 0; got -1.0"),
-        (["solve", "--curve", "straight"], "curve must be one of bound, inverse-sqrt; got 'straight'"),
-    ],
-)
-def test_command_line_mistakes(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert main([*arguments, "--out", str(tmp_path / "x.json")]) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["solve", "--help"])
-    text = capsys.readouterr().out
-    assert "same phi" in text
-    assert "--profit-margin" in text

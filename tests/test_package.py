@@ -16,7 +16,7 @@ import jax, jax.numpy
 begun = time.perf_counter()
 import realfm_jax
 print(time.perf_counter() - begun)
-print(*(name for name in ("flax", "tensorflow_datasets", "xarray", "matplotlib") if name in sys.modules))
+print(*(name for name in ("flax", "tensorflow_datasets", "xarray", "matplotlib", "zarr", "tqdm", "scipy") if name in sys.modules))
 """
 
 
