@@ -290,11 +290,10 @@ class Search:
         if not self.at(nearest).allowed:
             slack = self.at(nearest).slack
             lacking = int((slack / sizes).argmin())
+            name, least, most = self.watched[lacking], self.least[lacking], (self.least + slack)[lacking]
             also = " together with the other floors" if len(self.floor) > 1 else ""
             if not all(point.settled for point in self.points.values()):
                 also += f" (where {' or '.join(self.methods)} finds an equilibrium)"
-            raise ValueError(
-                f"floor[{self.watched[lacking]!r}] must be at most {self.least[lacking] + slack[lacking]:.6g}, "
-                f"the most found within the bounds{also}; got {self.least[lacking]:.6g}"
-            )
+            found = f"{most:.6g}, the most found within the bounds{also}"
+            raise ValueError(f"floor[{name!r}] must be at most {found}; got {least:.6g}")
         return nearest

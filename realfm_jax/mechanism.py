@@ -70,9 +70,11 @@ class RealFM(Mechanism):
         self, device: Devices, alone: LocalOptimum, federation: Federation
     ) -> Array:
         """m_i^* at given aggregates: where shaping reaches the federated accuracy (thm:acc-shaping)."""
-        value = worth(self.shaping, device.payoff, alone.payoff, federation.error)
+        # A worse model than its own is worth nothing to a device, whatever Taylor's parabola says.
+        error = lesser(federation.error, alone.error)
+        value = worth(self.shaping, device.payoff, alone.payoff, error)
         rate = lesser(federation.reward_rate, device.cost)
-        return alone.contribution + greater(value, 0.0) / (device.cost - rate + self.epsilon)
+        return alone.contribution + value / (device.cost - rate + self.epsilon)
 
 
 @struct

@@ -157,18 +157,23 @@ def root(
         def unfinished(state: _Bracket) -> Array:
             return (state.moved > near(state.x)) & (state.steps < MAX_STEPS)
 
+        def finish(x: Array, moved: Array) -> tuple[Array, Array]:
+            first = _Bracket(x, low, high, moved, jnp.full_like(x, plain_steps))
+            last = lax.while_loop(unfinished, safe_step, first)
+            return last.x, last.steps
+
         def near(x: Array) -> Array:
             return tolerance * jnp.maximum(jnp.abs(x), 1)
 
+        if not plain_steps:
+            return finish(start, jnp.full_like(start, jnp.inf))
         x = lax.fori_loop(0, plain_steps - 1, plain_step, start)
         last_step, slope = halley(x)
         there = jnp.abs(last_step) <= eps**0.3
         # Right of its last maximum f leads to the right-most root, so that is as good a start as any.
         x = jnp.where(slope < 0, lesser(greater(x - last_step, low), high), jnp.nan)
         x, moved = jnp.where(jnp.isnan(x), start, x), jnp.where(there & ~jnp.isnan(x), 0.0, jnp.inf)
-        first = _Bracket(x, low, high, moved, jnp.full_like(x, plain_steps))
-        last = lax.while_loop(unfinished, safe_step, first)
-        return last.x, last.steps
+        return finish(x, moved)
 
     def tangent_solve(g: Callable[[Array], Array], y: Array) -> Array:
         slope = g(jnp.ones_like(y))
