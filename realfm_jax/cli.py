@@ -1,7 +1,10 @@
 """The command line: `realfm`, or `python -m realfm_jax`."""
 
 import argparse
+import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields
@@ -167,7 +170,10 @@ def _shown(name: str, table: str = "game") -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code: 0, 2 for a mistake in what was asked, 130 for Ctrl-C."""
+    """Run the command line; returns the exit code: 0, 2 for a mistake in what was asked, 130 for Ctrl-C.
+
+    Without `argv` it is the process's own command line, and Ctrl-C ends the process here.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or (
         arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")
@@ -175,6 +181,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.insert(0, "solve")
     options = parser().parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
+    if argv is None:
+        sys.unraisablehook = _interrupt_again
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -184,8 +192,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt as interrupted:
         print(f"\nrealfm: interrupted; {interrupted or 'nothing was written'}", file=sys.stderr)
+        if argv is None:
+            # JAX, interrupted while it compiles, crashes when Python takes it down in good order.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(130)
         return 130
     return 0
+
+
+def _interrupt_again(ignored: Any) -> None:
+    """Ctrl-C inside a callback of the garbage collector (JAX has one) would go unheard: repeat it."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def _run(options: argparse.Namespace) -> None:

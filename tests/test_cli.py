@@ -1,6 +1,7 @@
 """The command line: results in every format, whole and never overwritten, resumed after an interruption."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from matplotlib.figure import Figure
 
 import realfm_jax as rfm
 from realfm_jax import commands, drawing, plots
+from realfm_jax.cli import _interrupt_again as interrupt_again
 from realfm_jax.cli import main
 from realfm_jax.comparison import Outcome
 from realfm_jax.formats import load_dataset
@@ -83,16 +85,28 @@ def test_an_interrupted_sweep_goes_on_to_the_same_numbers(
 ) -> None:
     file, store = write(tmp_path / "sweep.toml", SWEEP), tmp_path / "run.zarr"
     arguments = ["sweep", file, "--set", "sweep.k.count=60", "--out", str(store)]
-    running = subprocess.Popen(
-        [sys.executable, "-m", "realfm_jax", *arguments], stderr=subprocess.PIPE, text=True
-    )
-    while running.poll() is None and not list(store.glob("converged/[0-9]*")):
+    command = [sys.executable, "-m", "realfm_jax", *arguments]
+
+    def interrupt(running: subprocess.Popen[str]) -> None:
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate()
+        assert running.returncode == 130, said
+        assert f"of the games are kept in {store}; the same command goes on from there" in said
+        assert "Traceback" not in said
+
+    # First while XLA compiles, which JAX tells: Python taken down in good order then crashes in JAX.
+    told = os.environ | {"JAX_LOG_COMPILES": "1", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    compiling = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=told)
+    assert compiling.stderr is not None
+    for line in compiling.stderr:
+        if "MLIR module conversion jit(_kernel)" in line:
+            break
+    time.sleep(0.2)
+    interrupt(compiling)
+    working = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while working.poll() is None and not list(store.glob("converged/[0-9]*")):
         time.sleep(0.01)
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate()
-    assert running.returncode == 130, said
-    assert f"of the games are kept in {store}; the same command goes on from there" in said
-    assert "Traceback" not in said
+    interrupt(working)
     begun = load_dataset(store)
     assert begun.total.shape == (1, 1, 60, 2)
     done = begun.converged.values
@@ -103,6 +117,12 @@ def test_an_interrupted_sweep_goes_on_to_the_same_numbers(
     xr.testing.assert_equal(load_dataset(store), want)
     for name in want:
         np.testing.assert_array_equal(begun[name].values[done], want[name].values[done])
+
+
+def test_an_interruption_that_python_ignores_is_repeated() -> None:
+    interrupt_again(SimpleNamespace(exc_type=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        time.sleep(10)
 
 
 def test_pictures_of_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
