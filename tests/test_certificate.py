@@ -176,3 +176,19 @@ def test_report_reads_like_a_report() -> None:
     for word in ("equilibrium", "participation", "budget", "uniqueness", "assumption", "free riding"):
         assert word in report
     assert "FAIL" not in report
+
+
+def test_of_many_devices_a_sample_is_searched_and_said_so() -> None:
+    devices = rfm.Devices(np.geomspace(1e-4, 1e-3, 40), rfm.InverseSqrt(a_opt=0.9, k=0.25))
+    game = rfm.Game(devices, rfm.Server(), rfm.RealFM())
+    found = rfm.solve(game)
+    cert = rfm.certify(game, found, sample=8)
+    assert cert.regret.shape == cert.searched.shape == (8,)
+    assert {0, 39} <= {int(i) for i in cert.searched}, "from the least contribution to the largest"
+    assert cert.ir_slack.shape == (40,)
+    assert "of which 8 sampled by contribution were searched" in str(cert)
+    assert "not looked into" in str(cert)
+    assert cert.is_equilibrium
+    deviating = found.contribution.at[int(cert.searched[3])].mul(0.9)
+    caught = rfm.certify(game, rfm.outcome_at(game, deviating), sample=8)
+    assert not caught.is_equilibrium

@@ -16,7 +16,8 @@ import jax, jax.numpy
 begun = time.perf_counter()
 import realfm_jax
 print(time.perf_counter() - begun)
-print(*(name for name in ("flax", "tensorflow_datasets", "xarray", "matplotlib", "zarr", "tqdm", "scipy") if name in sys.modules))
+heavy = "flax", "tensorflow_datasets", "xarray", "matplotlib", "zarr", "tqdm", "scipy"
+print(*(name for name in heavy if name in sys.modules))
 """
 
 

@@ -30,7 +30,7 @@ def test_lines_average_over_devices_in_a_band() -> None:
         np.testing.assert_array_equal(x, data.cost)
         np.testing.assert_allclose(y, data.contribution.sel(shaping=name).mean("device"))
     low, high = (f(data.contribution.values[1]) for f in (np.min, np.max))
-    band = ax.collections[1].get_paths()[0].vertices
+    band = np.asarray(ax.collections[1].get_paths()[0].vertices)
     assert (band[:, 1].min(), band[:, 1].max()) == (low, high)
     assert ax.get_xscale() == "log"
     assert ax.get_yscale() == "linear"
