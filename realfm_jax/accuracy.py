@@ -8,6 +8,7 @@ travel as errors e = 1 - a, because payoffs explode as a -> 1 and 1 - a cancels:
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -126,6 +127,7 @@ def error_at(curve: Curve, m: ArrayLike) -> Array:
     return 1 - jnp.asarray(curve(m))
 
 
+@jax.jit
 def largest_root(curve: GeneralizationBound | InverseSqrt) -> Array:
     """m_0, the largest m at which a^(m) = 0: a(m) is 0 up to here and rises from here on.
 

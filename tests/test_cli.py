@@ -6,9 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +23,14 @@ from realfm_jax.cli import main
 from realfm_jax.comparison import Outcome
 from realfm_jax.formats import load_dataset
 from realfm_jax.schema import KINDS, TABLES
+
+
+@pytest.fixture
+def heeding() -> Iterator[None]:
+    """Heed Ctrl-C: tests started in the background ignore it, and what they start inherits that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def swept(ks: int) -> xr.Dataset:
@@ -80,6 +88,7 @@ def test_a_sweep_is_the_same_in_every_format(tmp_path: Path, capsys: pytest.Capt
     assert {path.name for path in tmp_path.iterdir()} == left
 
 
+@pytest.mark.usefixtures("heeding")
 def test_an_interrupted_sweep_goes_on_to_the_same_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +128,7 @@ def test_an_interrupted_sweep_goes_on_to_the_same_numbers(
         np.testing.assert_array_equal(begun[name].values[done], want[name].values[done])
 
 
+@pytest.mark.usefixtures("heeding")
 def test_an_interruption_that_python_ignores_is_repeated() -> None:
     interrupt_again(SimpleNamespace(exc_type=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):

@@ -67,18 +67,16 @@ def check_against_reference(game: reference.Game) -> None:
 
 
 QUICK = [
-    (1, True, "bound", "taylor"),
     (2, False, "inverse_sqrt", "taylor"),
     (5, False, "bound", "exact"),
     (16, True, "bound", "taylor"),
-    (16, True, "inverse_sqrt", "exact"),
 ]
 SIZES = ((1, True), (2, False), (5, False), (16, True))
 ALL = [(*size, c, s) for size in SIZES for c in ("bound", "inverse_sqrt") for s in ("taylor", "exact")]
 
 
 @pytest.mark.parametrize(("n", "equal", "curve", "shaping"), QUICK)
-@settings(max_examples=12)
+@settings(max_examples=10)
 @given(seed=SEEDS)
 def test_random_games(n: int, equal: bool, curve: str, shaping: str, seed: int) -> None:
     check_against_reference(random_game(seed, n, equal, curve=curve, shaping=shaping))

@@ -90,19 +90,23 @@ def flatten(jacobian: Parameters) -> np.ndarray:
     )
 
 
-def ways(shaping: str, method: str, *marks: pytest.MarkDecorator) -> object:
+def ways(shaping: str, method: str, situation: str, *marks: pytest.MarkDecorator) -> object:
     """One combination, all of its situations on one worker, which compiles once."""
-    return pytest.param(shaping, method, marks=[pytest.mark.xdist_group(f"{shaping} {method}"), *marks])
+    group = pytest.mark.xdist_group(f"{shaping} {method}")
+    return pytest.param(shaping, method, situation, marks=[group, *marks])
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize(
-    ("shaping", "method"),
+    ("shaping", "method", "situation"),
     [
-        ways("taylor", "aggregate"),
-        ways("exact", "aggregate"),
-        ways("taylor", "best_response"),
-        ways("exact", "best_response", pytest.mark.slow),
+        ways("taylor", "aggregate", "plain"),
+        ways("exact", "aggregate", "unequal a_opt"),
+        ways("taylor", "best_response", "plain"),
+        ways("taylor", "aggregate", "unequal a_opt", pytest.mark.slow),
+        ways("exact", "aggregate", "plain", pytest.mark.slow),
+        ways("taylor", "best_response", "unequal a_opt", pytest.mark.slow),
+        ways("exact", "best_response", "plain", pytest.mark.slow),
+        ways("exact", "best_response", "unequal a_opt", pytest.mark.slow),
     ],
 )
 def test_forward_reverse_and_finite_differences_agree(
