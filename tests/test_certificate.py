@@ -19,7 +19,7 @@ CIFAR = rfm.GeneralizationBound(0.95, 10.0)
 MNIST = rfm.InverseSqrt(0.9975, 0.25)
 
 
-@pytest.mark.parametrize("shaping", ["taylor", "exact"])
+@pytest.mark.parametrize("shaping", ["taylor", pytest.param("exact", marks=pytest.mark.slow)])
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_no_regret_wherever_the_assumptions_hold(shaping: str, seed: int) -> None:
@@ -33,7 +33,9 @@ def test_no_regret_wherever_the_assumptions_hold(shaping: str, seed: int) -> Non
     assert cert.within_budget
 
 
-@pytest.mark.parametrize(("shaping", "factor"), [("taylor", 0.99), ("exact", 1.01)])
+@pytest.mark.parametrize(
+    ("shaping", "factor"), [("taylor", 0.99), pytest.param("exact", 1.01, marks=pytest.mark.slow)]
+)
 def test_one_percent_off_is_caught(shaping: str, factor: float) -> None:
     game = rfm.Game(rfm.Devices(jnp.full(5, 2.5e-4), CIFAR), rfm.Server(), rfm.RealFM(shaping))
     found = rfm.solve(game)

@@ -67,8 +67,7 @@ def check_against_reference(game: reference.Game) -> None:
 
 
 QUICK = [
-    (2, False, "inverse_sqrt", "taylor"),
-    (5, False, "bound", "exact"),
+    (5, False, "inverse_sqrt", "exact"),
     (16, True, "bound", "taylor"),
 ]
 SIZES = ((1, True), (2, False), (5, False), (16, True))
@@ -90,7 +89,8 @@ def test_more_random_games(n: int, equal: bool, curve: str, shaping: str, seed: 
     check_against_reference(random_game(seed, n, equal, curve=curve, shaping=shaping))
 
 
-@pytest.mark.parametrize("equal", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("equal", [True, False])
 @settings(max_examples=12)
 @given(seed=SEEDS)
 def test_random_games_with_linear_payoffs(equal: bool, seed: int) -> None:

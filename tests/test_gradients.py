@@ -101,7 +101,7 @@ def ways(shaping: str, method: str, situation: str, *marks: pytest.MarkDecorator
     [
         ways("taylor", "aggregate", "plain"),
         ways("exact", "aggregate", "unequal a_opt"),
-        ways("taylor", "best_response", "plain"),
+        ways("taylor", "best_response", "plain", pytest.mark.slow),
         ways("taylor", "aggregate", "unequal a_opt", pytest.mark.slow),
         ways("exact", "aggregate", "plain", pytest.mark.slow),
         ways("taylor", "best_response", "unequal a_opt", pytest.mark.slow),
