@@ -82,6 +82,8 @@ def _rows(outcomes: dict[str, Outcome]) -> list[dict[str, Any]]:
     rows = []
     for name, outcome in outcomes.items():
         found, check = outcome.equilibrium, outcome.certificate
+        regret = np.full(len(found.contribution), np.nan)  # of devices that no sample contained: unknown
+        regret[np.asarray(check.searched)] = check.regret
         columns = {
             "contribution": found.contribution,
             "accuracy": found.accuracy,
@@ -90,7 +92,7 @@ def _rows(outcomes: dict[str, Outcome]) -> list[dict[str, Any]]:
             "common_utility": outcome.common_utility,
             "local_contribution": found.local.contribution,
             "local_utility": found.local.utility,
-            "regret": check.regret,
+            "regret": regret,
             "free_ride": check.free_ride,
         }
         lists = {key: np.asarray(values).tolist() for key, values in columns.items()}

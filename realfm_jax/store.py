@@ -80,7 +80,8 @@ class Zarr:
 
     def holds(self, at: tuple[int, ...]) -> bool:
         """Whether a piece has been written completely."""
-        return (self.path / self.last / ".".join(map(str, at))).exists()
+        chunk = (*at, 0) if self.plan.fields[self.last].per_device else at
+        return (self.path / self.last / ".".join(map(str, chunk))).exists()
 
     def write(self, at: tuple[int, ...], piece: dict[str, np.ndarray]) -> None:
         """Write one piece; only after its last variable does it count."""

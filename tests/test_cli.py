@@ -204,7 +204,9 @@ def test_solve_one_mechanism_to_csv_without_overwriting(
     alone = SimpleNamespace(contribution=each, utility=each)
     found: Any = SimpleNamespace(contribution=each, accuracy=each, money=each, utility=each, local=alone)
     found.server_accuracy = found.server_utility = each[0]
-    check: Any = SimpleNamespace(regret=each, free_ride=each, relative_regret=each[0])
+    check: Any = SimpleNamespace(
+        searched=np.arange(3), regret=each, free_ride=each, relative_regret=each[0]
+    )
     monkeypatch.setattr(commands, "play", lambda game, measured_by: Outcome(found, check, each, each[0]))
     monkeypatch.chdir(tmp_path)
     for _ in range(2):

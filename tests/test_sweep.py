@@ -15,6 +15,8 @@ import xarray as xr
 
 import realfm_jax as rfm
 from realfm_jax import batch
+from realfm_jax.plan import make_plan
+from realfm_jax.store import Zarr
 
 COSTS = np.array([1e-3, 2e-3, 3e-3])
 GAME = rfm.Game(
@@ -160,6 +162,21 @@ def test_a_store_holds_what_memory_holds_and_is_not_computed_twice(
     (tmp_path / "notes").mkdir()
     with pytest.raises(FileExistsError, match="is not a sweep"):
         rfm.sweep(GAME, k=K, store=tmp_path / "notes")
+
+
+@pytest.mark.parametrize("certificate", [False, True])
+def test_a_piece_counts_once_its_last_variable_is_there(tmp_path: Path, certificate: bool) -> None:
+    plan = make_plan(GAME, {"k": K, "profit_margin": MARGIN}, False, "auto", certificate, 4)
+    store, at = Zarr(plan, tmp_path / "grid.zarr"), (1, 0)
+    piece = {
+        name: np.zeros(plan.sizes(at) + (plan.devices,) * field.per_device)
+        for name, field in plan.fields.items()
+    }
+    *others, last = piece
+    store.write(at, {name: piece[name] for name in others})
+    assert not store.holds(at)
+    store.write(at, {last: piece[last]})
+    assert [store.holds(at) for at in plan.blocks()] == [at == (1, 0) for at in plan.blocks()]
 
 
 STREAM = """
