@@ -43,6 +43,7 @@ __all__ = [
     "accuracy_gain",
     "certify",
     "design",
+    "federated",
     "fit_accuracy",
     "largest_root",
     "local_optimum",
@@ -61,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`realfm_jax.plots` on first use: matplotlib is slow to import."""
-    if name == "plots":
-        return importlib.import_module("realfm_jax.plots")
+    """`realfm_jax.plots` and `realfm_jax.federated` on first use: matplotlib and Flax are slow to import."""
+    if name in ("federated", "plots"):
+        return importlib.import_module(f"realfm_jax.{name}")
     raise AttributeError(f"module 'realfm_jax' has no attribute {name!r}")

@@ -8,10 +8,9 @@ DELAY = 2.0
 
 
 @contextlib.contextmanager
-def bar(
-    total: int, unit: str, show: bool | None = None, done: int = 0
-) -> Iterator[Callable[[int], object]]:
-    """A bar over `total` units of work, `done` of them already; yields what to call as work proceeds.
+def bar(total: int, unit: str, show: bool | None = None, done: int = 0) -> Iterator[Callable[..., None]]:
+    """A bar over `total` units of work, `done` of them already; yields what to call as work proceeds:
+    `step(amount)`, with facts to show beside the bar by keyword.
 
     `show=None` shows it in a terminal, once the work has taken two seconds.
     """
@@ -27,4 +26,10 @@ def bar(
         dynamic_ncols=True,
         smoothing=0.05,
     ) as shown:
-        yield shown.update
+
+        def step(amount: int, **facts: object) -> None:
+            if facts:
+                shown.set_postfix(facts, refresh=False)
+            shown.update(amount)
+
+        yield step

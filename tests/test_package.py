@@ -16,7 +16,7 @@ import jax, jax.numpy
 begun = time.perf_counter()
 import realfm_jax
 print(time.perf_counter() - begun)
-heavy = "flax", "tensorflow_datasets", "xarray", "matplotlib", "zarr", "tqdm", "scipy"
+heavy = "flax", "optax", "orbax", "tensorflow_datasets", "xarray", "matplotlib", "zarr", "tqdm", "scipy"
 print(*(name for name in heavy if name in sys.modules))
 """
 
