@@ -217,7 +217,10 @@ def machine() -> dict[str, Any]:
         "cpu": model or platform.processor(),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
-        **{name: versions.get(name) for name in ("jaxlib", "scipy", "optimistix", "xarray")},
+        **{
+            name: versions.get(name)
+            for name in ("jaxlib", "scipy", "optimistix", "xarray", "flax", "torch")
+        },
     }
 
 

@@ -38,7 +38,7 @@ def table(title: str, rows: list[Row], of: str, unit: str, extras: dict[str, str
     for row in rows:
         numbers: list[tuple[float, str]] = [
             (row.count, ",d"),
-            (row.each / {"us": 1e-6, "ns": 1e-9}[unit], ",.2f"),
+            (row.each / {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit], ",.2f"),
             (row.ratio, ",.3g" if row.ratio < 1e3 else ",.0f"),
             (row.compile_seconds, ".1f"),
             (row.difference, ".0e"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from realfm_jax import commands
+from realfm_jax import commands, data_command
 from realfm_jax._version import __version__
 from realfm_jax.comparison import SETTINGS, Setting
 from realfm_jax.config import read
@@ -26,8 +26,9 @@ examples:
   realfm sweep experiments/sweep-cost-margin.toml --out run.zarr
   realfm plot run.zarr --kind heatmap --variable server_utility --out picture.pdf
   realfm design experiments/design-server.toml          the server's best profit margin and epsilon
+  realfm data fetch mnist                               images to train on
 
-Every command reads the same TOML files ([game], [sweep], [design], [plot]; each `--help` lists the
+Every command but data reads the same TOML files ([game], [sweep], [design], [plot]; each `--help` lists the
 keys), and `--set TABLE.KEY=VALUE` changes any value. experiments/ has files to start from. Results
 carry version, configuration and seed; none is overwritten without --force.
 """
@@ -108,6 +109,17 @@ def parser() -> argparse.ArgumentParser:
             _add_settings(command)
         if name == "plot":
             _add_plot(command)
+    about = data_command.ABOUT
+    sentence = about[0].upper() + about[1:] + "."
+    data_command.add(
+        below.add_parser(
+            "data",
+            help=about,
+            description=sentence,
+            epilog=data_command.EXAMPLES,
+            formatter_class=layout,
+        )
+    )
     return top
 
 
@@ -210,6 +222,8 @@ def _interrupt_again(ignored: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    if options.command == "data":
+        return data_command.run(options)
     given: dict[str, Any] = vars(options)
     output = commands.Output(options.out, options.format, options.force)
     assignments = [

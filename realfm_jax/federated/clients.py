@@ -16,6 +16,7 @@ import optax
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from realfm_jax.federated.data import floats
 from realfm_jax.federated.models import eval_logits, train_logits
 
 Tree = Any
@@ -37,8 +38,7 @@ class Task(NamedTuple):
 
     def floats(self, images: Array) -> Array:
         """Bytes as the model wants them: float32, mean 0 and deviation 1 in each channel."""
-        scale = 1.0 / (255.0 * np.array(self.std, np.float32))
-        return images.astype(jnp.float32) * scale - np.array(self.mean, np.float32) * 255.0 * scale
+        return floats(images, self.mean, self.std)
 
 
 class Layout(NamedTuple):

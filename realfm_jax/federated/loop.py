@@ -102,7 +102,8 @@ def begin(setting: Setting) -> Progress:
     """All clients at the same initial model (or at those they were given), nothing trained."""
     devices = len(setting.shards)
     weights, dropout = jax.random.split(jax.random.wrap_key_data(jnp.asarray(setting.key)))
-    variables = init(setting.task.module, weights, setting.data.train.images.shape[1:])
+    new = jax.jit(init, static_argnums=(0, 2))
+    variables = new(setting.task.module, weights, setting.data.train.images.shape[1:])
     optimizer = setting.task.optimizer.init(variables["params"])
     models = variables if setting.start is None else setting.start
     own = Clients(

@@ -8,12 +8,14 @@ No global setting of matplotlib is touched; nothing is shown or saved: `ax.figur
 from realfm_jax.plots.choices import design_path, pareto, sensitivity
 from realfm_jax.plots.devices import mechanisms, utility
 from realfm_jax.plots.paper import cost_comparison, utility_comparison
+from realfm_jax.plots.shards import labels
 from realfm_jax.plots.sweeps import heatmap, lines
 
 __all__ = [
     "cost_comparison",
     "design_path",
     "heatmap",
+    "labels",
     "lines",
     "mechanisms",
     "pareto",

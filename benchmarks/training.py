@@ -1,0 +1,193 @@
+"""Print and save: federated training here and in PyTorch, same run, same batches; then ever more clients.
+
+First the same weights are trained on the same batches by all, without dropout, and the losses compared; then
+things are timed. PyTorch trains the clients one after the other, each step on all cores; ours goes
+through `train_federated`, each core a client of its own; the first attempt is what one writes in an hour:
+Flax's own layers and `vmap` over the clients. Times are the shortest of several runs, compiling apart.
+"""
+
+import argparse
+import functools
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+import optax
+
+from benchmarks import first_attempt
+from benchmarks.__main__ import machine
+from benchmarks.peers import agreed
+from benchmarks.rows import Row, table
+from realfm_jax import federated
+from realfm_jax.federated.batches import draw
+from realfm_jax.federated.models import init
+from realfm_jax.record import provenance, save_json
+
+BATCH, LOCAL_STEPS = 128, 6
+ADAM = optax.adam(1e-3)
+MODELS: dict[str, tuple[nn.Module, nn.Module, tuple[int, int, int]]] = {
+    "MNIST CNN": (federated.MnistCNN(), federated.MnistCNN(dropout=0.0), (28, 28, 1)),
+    "ResNet-8": (federated.ResNet8(), federated.ResNet8(), (32, 32, 3)),
+}
+"""By name: the model timed, the same without dropout, and its images."""
+SIZES = (4, 16, 64, 256, 1024)
+"""Clients, in the table of scale."""
+
+
+class Work:
+    """What all of them train: initial weights, and a round's worth of random pictures for each client."""
+
+    def __init__(self, module: nn.Module, shape: tuple[int, int, int], clients: int) -> None:
+        random, each = np.random.default_rng(0), BATCH * LOCAL_STEPS
+
+        def split(count: int) -> tuple[np.ndarray, np.ndarray]:
+            images = random.integers(0, 256, (count, *shape), np.uint8)
+            return images, random.integers(0, 10, count).astype(np.uint8)
+
+        # Two pictures to test: scoring is not what is compared.
+        names = tuple("0123456789")
+        self.data = federated.from_arrays("pictures", split(clients * each), split(2), names)
+        self.partition = federated.partition(self.data.train.labels, [each] * clients, key=0)
+        self.clients = clients
+        self.variables = init(module, jax.random.key(1), shape)
+
+    def batches(self) -> tuple[np.ndarray, np.ndarray]:
+        """What every client sees in the first round: float32 [clients, h, batch, H, W, C], and labels."""
+        seed = tuple(int(word) for word in jax.random.key_data(jax.random.key(0)))
+        drawn = draw(self.partition.indices, seed, 0, LOCAL_STEPS, BATCH)
+        return np.asarray(self.data.floats(self.data.train.images[drawn])), self.data.train.labels[drawn]
+
+    def train(self, module: nn.Module) -> federated.Run:
+        """A round through the public API."""
+        recipe = federated.Recipe(ADAM, epochs=1, batch=BATCH, local_steps=LOCAL_STEPS)
+        return federated.train_federated(
+            module, self.data, self.partition, recipe, 0, start=self.variables, score="global"
+        )
+
+
+def timed(run: Callable[[], Any]) -> float:
+    """Seconds of one run."""
+    begun = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - begun
+
+
+def compare(name: str, clients: int, repeats: int) -> list[Row]:
+    """One model, trained by all."""
+    module, still, shape = MODELS[name]
+    work, count = Work(module, shape, clients), clients * LOCAL_STEPS
+    losses = np.asarray(work.train(still).curves.loss)[0]
+    train = functools.partial(work.train, module)
+    compiling = timed(train)
+    seconds = min(timed(train) for _ in range(repeats))
+    ours = Row("realfm_jax: train_federated", count, seconds, 1.0, compiling - seconds)
+    others = [with_torch(name, work, losses, repeats, ours)]
+    if name == "MNIST CNN":
+        others.append(with_vmap(work, losses, ours))
+    return [ours, *others]
+
+
+def with_torch(name: str, work: Work, losses: np.ndarray, repeats: int, ours: Row) -> Row:
+    """PyTorch's row, or that it is missing."""
+    about = "PyTorch: clients in turn"
+    try:
+        from benchmarks.torch_clients import Clients
+    except ImportError:
+        return Row(f"{about} (missing: pip install torch==2.13.0)", ours.count)
+    images, labels = work.batches()
+    twin, still = type(MODELS[name][0]).__name__, {"dropout": 0.0} if name == "MNIST CNN" else {}
+    found = Clients(twin, work.variables, work.clients, **still).round(images, labels)
+    off = agreed(about, [found.mean(1)], [losses], 1e-4)
+    clients = Clients(twin, work.variables, work.clients)
+    seconds = min(timed(lambda: clients.round(images, labels)) for _ in range(repeats))
+    return Row(about, ours.count, seconds, seconds / ours.seconds, difference=off)
+
+
+def with_vmap(work: Work, losses: np.ndarray, ours: Row) -> Row:
+    """The first attempt's row; of fewer clients, for it is slow."""
+    about, clients = "first attempt: Flax's layers, vmap", min(4, work.clients)
+    step, state = first_attempt.trained(work.variables, clients)
+    images, labels = (part[:clients].swapaxes(0, 1) for part in work.batches())
+    labels, found = labels.astype(np.int32), []
+    begun = time.perf_counter()
+    program = step.lower(state, images[0], labels[0]).compile()
+    compiling, begun = time.perf_counter() - begun, time.perf_counter()
+    for batch in zip(images, labels, strict=True):
+        state, loss = program(state, *batch)
+        found.append(np.asarray(loss))
+    seconds = time.perf_counter() - begun
+    off = agreed(about, [np.mean(found, 0)], [losses[:clients]], 1e-4)
+    count = clients * LOCAL_STEPS
+    return Row(about, count, seconds, seconds / count / ours.each, compiling, off)
+
+
+def scale(clients: int) -> dict[str, float]:
+    """Time per client-step of the digits' model and peak memory of this process, for so many clients."""
+    data, batch, rounds = federated.load("digits"), 32, max(1, 512 // clients)
+    random = np.random.default_rng(0)
+    shards = tuple(random.choice(len(data.train), 192, replace=False) for _ in range(clients))
+    counts = np.stack([np.bincount(data.train.labels[shard], minlength=10) for shard in shards])
+    partition = federated.Partition(shards, counts, None)  # overlapping: there are not enough digits
+    recipe = federated.Recipe(ADAM, epochs=rounds, batch=batch, local_steps=LOCAL_STEPS)
+
+    def train() -> Any:
+        return federated.train_federated(
+            federated.DigitsCNN(), data, partition, recipe, 0, score="global"
+        ).clients
+
+    train()
+    seconds = min(timed(train) for _ in range(3))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"count": rounds * LOCAL_STEPS * clients, "seconds": seconds, "peak_bytes": peak}
+
+
+def scales(sizes: Sequence[int]) -> list[Row]:
+    """Each number of clients in a process of its own, so that its peak of memory is its own."""
+    rows: list[Row] = []
+    for clients in sizes:
+        command = [sys.executable, "-m", "benchmarks.training", "--scale", str(clients)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        found = json.loads(run.stdout.splitlines()[-1])
+        row = Row(f"realfm_jax: {clients:,} clients", int(found["count"]), found["seconds"])
+        ratio = row.each / rows[0].each if rows else 1.0
+        more = {"peak_megabytes": found["peak_bytes"] / 1e6}
+        rows.append(Row(row.name, row.count, row.seconds, ratio, more=more))
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, save."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=__doc__)
+    parser.add_argument("--clients", type=int, default=16, help="clients (default 16)")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of which the shortest counts (3)")
+    parser.add_argument("--quick", action="store_true", help="only see that everything runs and agrees")
+    parser.add_argument("--scale", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--out", default="realfm-results/training.json", help="where to save the tables")
+    options = parser.parse_args(arguments)
+    federated.use_cores()
+    if options.scale:
+        return print(json.dumps(scale(options.scale)))
+    clients, repeats = (2, 1) if options.quick else (options.clients, options.repeats)
+    where = machine()
+    print(f"{where['cpu']}, {where['cores']} cores, load {where['load']:.1f}; float32, batch {BATCH}\n")
+    tables: dict[str, list[Row]] = {}
+    for name in MODELS:
+        tables[name] = compare(name, clients, repeats)
+        title = f"{name}, {clients} clients, h = {LOCAL_STEPS}"
+        print(table(title, tables[name], "client-step", "ms", {}), flush=True)
+    tables["scale"] = scales(SIZES[:1] if options.quick else SIZES)
+    extras = {"peak_megabytes": "peak MB"}
+    print(table("Digits' model, batch 32, ever more clients", tables["scale"], "client-step", "ms", extras))
+    about = provenance(vars(options)) | {"hardware": where}
+    print("saved", save_json(options.out, {"provenance": about, **tables}))
+
+
+if __name__ == "__main__":
+    main()
