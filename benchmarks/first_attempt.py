@@ -1,6 +1,5 @@
 """What one writes first in JAX: Flax's own layers as they come, a training step, `jit(vmap(step))`."""
 
-from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -24,7 +23,7 @@ class MnistCNN(nn.Module):
         return nn.Dense(10)(x.reshape(x.shape[0], -1))
 
 
-def trained(variables: Any, clients: int) -> tuple[Callable[..., tuple[Any, Array]], Any]:
+def trained(variables: Any, clients: int) -> tuple[Any, Any]:
     """A step of all clients, jitted, and the state it starts from; without dropout."""
     module, optimizer = MnistCNN(), optax.adam(1e-3)
     like = jax.eval_shape(module.init, jax.random.key(0), np.zeros((1, 28, 28, 1), np.float32))

@@ -32,7 +32,7 @@ class Clients:
         loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels.astype(np.int64)))
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
     @torch.no_grad()
     def _average(self) -> None:

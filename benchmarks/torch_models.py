@@ -144,4 +144,4 @@ def load(module: nn.Module, variables: Mapping[str, Any]) -> None:
 
 def images(x: Any) -> Tensor:
     """A batch [B, H, W, C] as PyTorch wants it: [B, C, H, W]."""
-    return torch.from_numpy(np.ascontiguousarray(np.asarray(x).transpose(0, 3, 1, 2)))
+    return torch.from_numpy(np.array(np.asarray(x).transpose(0, 3, 1, 2), order="C"))

@@ -1,6 +1,6 @@
 """Print and save: federated training here and in PyTorch, same run, same batches; then ever more clients.
 
-First the same weights are trained on the same batches by all, without dropout, and the losses compared; then
+First the same weights are trained on the same batches by all, without dropout, and losses compared; then
 things are timed. PyTorch trains the clients one after the other, each step on all cores; ours goes
 through `train_federated`, each core a client of its own; the first attempt is what one writes in an hour:
 Flax's own layers and `vmap` over the clients. Times are the shortest of several runs, compiling apart.
@@ -31,6 +31,9 @@ from realfm_jax.federated.models import init
 from realfm_jax.record import provenance, save_json
 
 BATCH, LOCAL_STEPS = 128, 6
+FIRST = 3
+"""Steps whose losses are compared. Adam divides by gradients as small as rounding errors: later on, the
+same program in another precision is as far away as another program."""
 ADAM = optax.adam(1e-3)
 MODELS: dict[str, tuple[nn.Module, nn.Module, tuple[int, int, int]]] = {
     "MNIST CNN": (federated.MnistCNN(), federated.MnistCNN(dropout=0.0), (28, 28, 1)),
@@ -42,31 +45,34 @@ SIZES = (4, 16, 64, 256, 1024)
 
 
 class Work:
-    """What all of them train: initial weights, and a round's worth of random pictures for each client."""
+    """What all of them train: initial weights, and a round's worth of pictures for each client.
 
-    def __init__(self, module: nn.Module, shape: tuple[int, int, int], clients: int) -> None:
-        random, each = np.random.default_rng(0), BATCH * LOCAL_STEPS
+    The pictures are the embedded digits, enlarged.
+    """
 
-        def split(count: int) -> tuple[np.ndarray, np.ndarray]:
-            images = random.integers(0, 256, (count, *shape), np.uint8)
-            return images, random.integers(0, 10, count).astype(np.uint8)
-
+    def __init__(
+        self, module: nn.Module, shape: tuple[int, int, int], clients: int, steps: int = LOCAL_STEPS
+    ) -> None:
+        digits, each = federated.load("digits").train, BATCH * steps
+        chosen = np.random.default_rng(0).integers(0, len(digits), clients * each)
+        height, width, channels = shape
+        large = digits.images.repeat(4, 1).repeat(4, 2)[chosen, :height, :width].repeat(channels, 3)
+        train, names = (large, digits.labels[chosen]), tuple("0123456789")
         # Two pictures to test: scoring is not what is compared.
-        names = tuple("0123456789")
-        self.data = federated.from_arrays("pictures", split(clients * each), split(2), names)
+        self.data = federated.from_arrays("pictures", train, (large[:2], train[1][:2]), names)
         self.partition = federated.partition(self.data.train.labels, [each] * clients, key=0)
-        self.clients = clients
+        self.clients, self.steps = clients, steps
         self.variables = init(module, jax.random.key(1), shape)
 
     def batches(self) -> tuple[np.ndarray, np.ndarray]:
         """What every client sees in the first round: float32 [clients, h, batch, H, W, C], and labels."""
         seed = tuple(int(word) for word in jax.random.key_data(jax.random.key(0)))
-        drawn = draw(self.partition.indices, seed, 0, LOCAL_STEPS, BATCH)
+        drawn = draw(self.partition.indices, seed, 0, self.steps, BATCH)
         return np.asarray(self.data.floats(self.data.train.images[drawn])), self.data.train.labels[drawn]
 
     def train(self, module: nn.Module) -> federated.Run:
         """A round through the public API."""
-        recipe = federated.Recipe(ADAM, epochs=1, batch=BATCH, local_steps=LOCAL_STEPS)
+        recipe = federated.Recipe(ADAM, epochs=1, batch=BATCH, local_steps=self.steps)
         return federated.train_federated(
             module, self.data, self.partition, recipe, 0, start=self.variables, score="global"
         )
@@ -82,39 +88,39 @@ def timed(run: Callable[[], Any]) -> float:
 def compare(name: str, clients: int, repeats: int) -> list[Row]:
     """One model, trained by all."""
     module, still, shape = MODELS[name]
-    work, count = Work(module, shape, clients), clients * LOCAL_STEPS
-    losses = np.asarray(work.train(still).curves.loss)[0]
+    check, work = Work(module, shape, min(2, clients), FIRST), Work(module, shape, clients)
+    losses = np.asarray(check.train(still).curves.loss)[0]
     train = functools.partial(work.train, module)
     compiling = timed(train)
     seconds = min(timed(train) for _ in range(repeats))
-    ours = Row("realfm_jax: train_federated", count, seconds, 1.0, compiling - seconds)
-    others = [with_torch(name, work, losses, repeats, ours)]
+    about, count = "realfm_jax: train_federated", clients * LOCAL_STEPS
+    ours = Row(about, count, seconds, 1.0, compiling - seconds)
+    others = [with_torch(name, check, losses, work, repeats, ours)]
     if name == "MNIST CNN":
-        others.append(with_vmap(work, losses, ours))
+        others.append(with_vmap(check, losses, ours))
     return [ours, *others]
 
 
-def with_torch(name: str, work: Work, losses: np.ndarray, repeats: int, ours: Row) -> Row:
+def with_torch(name: str, check: Work, losses: np.ndarray, work: Work, repeats: int, ours: Row) -> Row:
     """PyTorch's row, or that it is missing."""
     about = "PyTorch: clients in turn"
     try:
         from benchmarks.torch_clients import Clients
     except ImportError:
         return Row(f"{about} (missing: pip install torch==2.13.0)", ours.count)
-    images, labels = work.batches()
     twin, still = type(MODELS[name][0]).__name__, {"dropout": 0.0} if name == "MNIST CNN" else {}
-    found = Clients(twin, work.variables, work.clients, **still).round(images, labels)
+    found = Clients(twin, check.variables, check.clients, **still).round(*check.batches())
     off = agreed(about, [found.mean(1)], [losses], 1e-4)
-    clients = Clients(twin, work.variables, work.clients)
-    seconds = min(timed(lambda: clients.round(images, labels)) for _ in range(repeats))
+    clients, batches = Clients(twin, work.variables, work.clients), work.batches()
+    seconds = min(timed(lambda: clients.round(*batches)) for _ in range(repeats))
     return Row(about, ours.count, seconds, seconds / ours.seconds, difference=off)
 
 
-def with_vmap(work: Work, losses: np.ndarray, ours: Row) -> Row:
-    """The first attempt's row; of fewer clients, for it is slow."""
-    about, clients = "first attempt: Flax's layers, vmap", min(4, work.clients)
-    step, state = first_attempt.trained(work.variables, clients)
-    images, labels = (part[:clients].swapaxes(0, 1) for part in work.batches())
+def with_vmap(check: Work, losses: np.ndarray, ours: Row) -> Row:
+    """The first attempt's row: the steps that are compared, for it is slow."""
+    about = "first attempt: Flax's layers, vmap"
+    step, state = first_attempt.trained(check.variables, check.clients)
+    images, labels = (part.swapaxes(0, 1) for part in check.batches())
     labels, found = labels.astype(np.int32), []
     begun = time.perf_counter()
     program = step.lower(state, images[0], labels[0]).compile()
@@ -123,8 +129,8 @@ def with_vmap(work: Work, losses: np.ndarray, ours: Row) -> Row:
         state, loss = program(state, *batch)
         found.append(np.asarray(loss))
     seconds = time.perf_counter() - begun
-    off = agreed(about, [np.mean(found, 0)], [losses[:clients]], 1e-4)
-    count = clients * LOCAL_STEPS
+    off = agreed(about, [np.mean(found, 0)], [losses], 1e-4)
+    count = check.clients * check.steps
     return Row(about, count, seconds, seconds / count / ours.each, compiling, off)
 
 

@@ -62,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`realfm_jax.plots` and `realfm_jax.federated` on first use: matplotlib and Flax are slow to import."""
+    """`realfm_jax.plots` and `realfm_jax.federated` on first use: they are slow to import."""
     if name in ("federated", "plots"):
         return importlib.import_module(f"realfm_jax.{name}")
     raise AttributeError(f"module 'realfm_jax' has no attribute {name!r}")

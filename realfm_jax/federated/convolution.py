@@ -62,8 +62,16 @@ def conv3x3(x: Array, kernel: Array, stride: int = 1, method: Method = "auto") -
     if method == "native" or (method == "auto" and jax.default_backend() != "cpu"):
         return _convolve(x, kernel, stride)
     if min(x.shape[:3]) == 0 or min(x.shape[1:3]) < SMALL_MAP:
-        return _patches(x, stride) @ kernel.reshape(-1, kernel.shape[3])
+        return pixelwise(_patches(x, stride), kernel.reshape(-1, kernel.shape[3]))
     return _blocked(x, kernel, stride)
+
+
+def pixelwise(x: Array, kernel: Array) -> Array:
+    """The matrix product of every pixel's channels with a kernel: [..., C] by [C, O] gives [..., O].
+
+    Pixels are lined up first: XLA transposes what it contracts over several axes, slowly, in the gradient.
+    """
+    return (x.reshape(-1, x.shape[-1]) @ kernel).reshape(*x.shape[:-1], kernel.shape[1])
 
 
 def _convolve(x: Array, kernel: Array, stride: int, padding: tuple[tuple[int, int], ...] = SAME) -> Array:

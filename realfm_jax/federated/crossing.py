@@ -39,7 +39,7 @@ def crossings(
 
     >>> found = crossings(lambda x: round(100 * (1 - x)), 100, [Aim(40, 41), Aim(70, 71)], cells=4)
     >>> [found[bracket(found, aim).first] for aim in (Aim(40, 41), Aim(70, 71))], len(found)
-    ([40, 70], 6)
+    ([40, 70], 7)
     """
     known, lowest = {0.0: start}, min(aim.most for aim in aims)
     for cell in range(1, cells + 1):

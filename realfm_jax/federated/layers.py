@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from realfm_jax.federated.convolution import Method, conv3x3
+from realfm_jax.federated.convolution import Method, conv3x3, pixelwise
 
 FLOAT = jnp.float32
 torch_uniform = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
@@ -61,7 +61,7 @@ class Conv1x1(nn.Module):
     def __call__(self, x: Array) -> Array:
         """Mix the channels of every `strides`-th row and column of x."""
         kernel = self.param("kernel", torch_uniform, (x.shape[-1], self.features), FLOAT)
-        return x[:, :: self.strides, :: self.strides] @ kernel
+        return pixelwise(x[:, :: self.strides, :: self.strides], kernel)
 
 
 class Dense(nn.Module):

@@ -34,7 +34,7 @@ class _Block(nn.Module):
 
 
 class MnistCNN(nn.Module):
-    """The paper's network for MNIST: seven convolutions, 28 -> 14 -> 7 -> 4 -> 2 -> 1 pixels, NNN weights.
+    """The paper's network for MNIST: 7 convolutions, 28, 14, 7, 4, 2, 1 pixels wide; 187,146 weights.
 
     Args:
       classes: number of logits.
@@ -161,7 +161,8 @@ def train_logits(
 
 def eval_logits(module: nn.Module, variables: Variables, x: Array) -> Array:
     """Logits [B, classes] of a batch x: running statistics, no dropout."""
-    return module.apply(variables, x.astype(FLOAT), **_flag(module, train=False)).astype(FLOAT)
+    logits: Any = module.apply(variables, x.astype(FLOAT), **_flag(module, train=False))
+    return logits.astype(FLOAT)
 
 
 def check_outputs(module: nn.Module, image_shape: tuple[int, ...], classes: int) -> None:
@@ -194,7 +195,7 @@ _TRAINING = ("train", "training", "is_training")
 _EVALUATING = ("deterministic", "use_running_average")
 
 
-def _flag(module: nn.Module, train: bool) -> dict[str, bool]:
+def _flag(module: nn.Module, train: bool) -> dict[str, Any]:
     """The arguments that tell a module whether it is in training, by the names that Flax users give."""
     asked = [
         p for name, p in inspect.signature(type(module).__call__).parameters.items() if name != "self"
