@@ -10,12 +10,24 @@ from benchmarks import torch_models
 
 
 class Clients:
-    """Clients with models of their own, all from the same weights, each with an Adam of its own."""
+    """Clients with models of their own, all from the same weights, each with an Adam of its own.
 
-    def __init__(self, name: str, variables: Mapping[str, Any], clients: int, **options: Any) -> None:
+    `kind` is the precision of everything: float32 as anybody trains, float64 to know what is right.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        variables: Mapping[str, Any],
+        clients: int,
+        kind: torch.dtype = torch.float32,
+        **options: Any,
+    ) -> None:
+        self.kind = kind
         self.models = [torch_models.twin(name, **options).train() for _ in range(clients)]
         for model in self.models:
             torch_models.load(model, variables)
+            model.to(kind)
         self.optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3) for model in self.models]
 
     def round(self, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -28,7 +40,7 @@ class Clients:
 
     def _step(self, model: Any, optimizer: Any, images: np.ndarray, labels: np.ndarray) -> float:
         optimizer.zero_grad(set_to_none=True)
-        logits = model(torch_models.images(images))
+        logits = model(torch_models.images(images).to(self.kind))
         loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels.astype(np.int64)))
         loss.backward()
         optimizer.step()

@@ -26,6 +26,7 @@ from realfm_jax.federated.paths import Noise, Skew
 DIGITS = load("digits")
 ALL = partition(DIGITS.train.labels, [len(DIGITS.train)], key=0)
 MODULE = DigitsCNN()
+measured = jax.jit(paths.statistics, static_argnums=(2, 3))
 RECIPE = Recipe(optax.adam(5e-3), epochs=2, batch=32)
 
 
@@ -136,7 +137,6 @@ def test_the_batch_statistics_are_those_of_the_delivered_weights(shared: Deliver
     """So that a device which measures them anew wins nothing; those left as they were do not fit."""
     with jax.enable_x64(False):
         task = many.Task(MODULE, optax.identity(), DIGITS.mean, DIGITS.std)
-        measured = jax.jit(paths.statistics, static_argnums=(2, 3))
         again = measured(shared.model(2), DIGITS.test.images[None], task, many.layout(1))
     for ours, theirs, old in zip(
         *map(jax.tree.leaves, (shared.model(2)["batch_stats"], again, variables["batch_stats"])),
@@ -164,7 +164,7 @@ def test_statistics_are_those_of_the_images_whatever_the_momentum(momentum: floa
     with jax.enable_x64(False):
         model = init(module, jax.random.key(0), (8, 8, 1))
         task = many.Task(module, optax.identity(), DIGITS.mean, DIGITS.std)
-        found = paths.statistics(model, images, task, many.layout(1))["BatchNorm_0"]
+        found = measured(model, images, task, many.layout(1))["BatchNorm_0"]
     inputs = 100 * np.asarray(DIGITS.floats(images.reshape(200, 8, 8, 1)), float).reshape(2, 100, 64)
     np.testing.assert_allclose(found["mean"], inputs.mean(1).mean(0), rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(found["var"], inputs.var(1).mean(0), rtol=1e-3, atol=0.1)
@@ -175,7 +175,7 @@ def test_statistics_that_a_module_never_moves_stay() -> None:
         task = many.Task(Momentum(1.0), optax.identity(), DIGITS.mean, DIGITS.std)
         model = init(task.module, jax.random.key(0), (8, 8, 1))
         model["batch_stats"]["BatchNorm_0"]["mean"] += 7.0
-        found = paths.statistics(model, DIGITS.train.images[None, :50], task, many.layout(1))
+        found = measured(model, DIGITS.train.images[None, :50], task, many.layout(1))
     np.testing.assert_array_equal(found["BatchNorm_0"]["mean"], 7.0)
 
 
@@ -272,8 +272,9 @@ def test_promises_are_kept_on_mnist(tmp_path: Path) -> None:
     mnist, module = load("mnist", cache_dir=tmp_path, download=False), MnistCNN()
     shard = partition(mnist.train.labels, [6000], key=0)
     variables = train_local(module, mnist, shard, Recipe(optax.adam(2e-3), 2, 64), key=0).device_model(0)
+    some = Split(mnist.test.images[::4], mnist.test.labels[::4])
     for method, targets in ((Noise(), [0.1, 0.15, 0.4, 0.6, 0.8, 0.9]), (Skew(), [0.15, 0.5, 0.8])):
-        found = deliver(module, variables, targets, mnist, 0, method=method, ways="shared")
+        found = deliver(module, variables, targets, mnist, 0, method=method, ways="shared", held_out=some)
         below = found.promised - found.achieved
         assert (below > -1e-9).all()
         assert (below <= 1e-3 + 1e-9).all(), "a tenth of the percentage point that is allowed"

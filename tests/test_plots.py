@@ -267,7 +267,7 @@ def test_first_colours_differ_in_grey_and_all_looks_differ() -> None:
 
 
 def test_the_gallery_has_every_plot() -> None:
-    source = (ROOT / "docs" / "gallery.py").read_text()
+    source = "".join((ROOT / "docs" / name).read_text() for name in ("gallery.py", "federation.py"))
     for name in plots.__all__:
         assert f"plots.{name}(" in source, name
 

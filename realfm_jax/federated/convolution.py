@@ -8,7 +8,8 @@ than a matrix product. Here the forward pass stays XLA's, and matrix products co
   what is copied to line pixels up with their neighbours never goes to memory.
 - The input gradient of stride 2 is four small convolutions, one per parity of row and column, in place of
   one over a map three quarters of which are zeros.
-- On maps below 4x4 the whole convolution is a product of patches and kernel.
+- On maps below 4x4 the whole convolution is a product of patches and kernel; with 16 channels out or fewer,
+  pairs of columns make 32.
 
 Every convolution spells out its layouts: left to XLA they make a loop (`scan`, `lax.map`) 25 times slower
 on a CPU (jax issue 12868). Accelerators have good gradients of their own and get the native convolution.
@@ -31,6 +32,8 @@ SMALL_MAP = 4
 """Height or width below which XLA's convolution is slower than a product of patches."""
 FEW_CHANNELS = 8
 """Below, stacking both sides saves nothing: the patches themselves are small."""
+FEW_OUTPUTS = 16
+"""Up to so many channels out, XLA's convolution on a CPU is a slow one."""
 SAME = ((1, 1), (1, 1))
 
 
@@ -79,13 +82,28 @@ def _convolve(x: Array, kernel: Array, stride: int, padding: tuple[tuple[int, in
     return lax.conv_general_dilated(x, kernel, (stride, stride), padding, dimension_numbers=layouts)
 
 
+def _paired(x: Array, kernel: Array) -> Array:
+    """Stride 1; with few channels out, as twice as many channels of half as many columns.
+
+    XLA has a quick kernel for 32 channels and more, worth the zeros that pairs of columns multiply.
+    """
+    (batch, height, width, channels), outputs = x.shape, kernel.shape[3]
+    if outputs > FEW_OUTPUTS or width % 2:
+        return _convolve(x, kernel, 1)
+    # Of the six columns of a pair and its neighbours, the left one reads columns 1 to 3, the right one 2 to 4.
+    left, right = (jnp.pad(kernel, [(0, 0), sides, (0, 0), (0, 0)]) for sides in ((1, 2), (2, 1)))
+    both = jnp.stack([left, right], axis=3).reshape(3, 3, 2 * channels, 2 * outputs)
+    answer = _convolve(x.reshape(batch, height, width // 2, 2 * channels), both, 1)
+    return answer.reshape(batch, height, width, outputs)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _blocked(x: Array, kernel: Array, stride: int) -> Array:
-    return _convolve(x, kernel, stride)
+    return _paired(x, kernel) if stride == 1 else _convolve(x, kernel, stride)
 
 
 def _forward(x: Array, kernel: Array, stride: int) -> tuple[Array, tuple[Array, Array]]:
-    return _convolve(x, kernel, stride), (x, kernel)
+    return _blocked(x, kernel, stride), (x, kernel)
 
 
 def _backward(stride: int, saved: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
@@ -100,7 +118,7 @@ def _input_gradient(dy: Array, kernel: Array, stride: int, size: tuple[int, ...]
     """Gradient by the images, [B, *size, C], of the gradient by the answer, `dy` [B, H', W', O]."""
     back = kernel.swapaxes(2, 3)  # [3, 3, O, C]
     if stride == 1:
-        return _convolve(dy, back[::-1, ::-1], 1)
+        return _paired(dy, back[::-1, ::-1])
     # A pixel in an even row was read by the kernel's middle row only, one in an odd row by the last row of
     # the kernel above it and the first row of the one below it; so it is with columns.
     taps = {0: slice(1, 2), 1: slice(None, None, -2)}

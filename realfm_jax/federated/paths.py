@@ -3,8 +3,8 @@
 A way is a row of legs. On each the weights move from one model to the next, and their batch statistics are
 those of the model in between, measured on images without labels: a device can do that as well, so a model
 that was made poor by statistics that do not fit would be repaired for nothing. (MNIST, noise of 0.53 of the
-weights, three keys: accuracy 0.27 to 0.51 with the old statistics, 0.64 to 0.82 after a device measured them
-anew on 256 images of its own; with those measured here, the same to 0.01.)
+weights, three keys: accuracy 0.27 to 0.51 with the old statistics, 0.64 to 0.82 after a device measured
+them anew on 256 images of its own; with those measured here, the same to 0.01.)
 """
 
 import functools

@@ -10,12 +10,15 @@ from realfm_jax.plots.devices import mechanisms, utility
 from realfm_jax.plots.paper import cost_comparison, utility_comparison
 from realfm_jax.plots.shards import labels
 from realfm_jax.plots.sweeps import heatmap, lines
+from realfm_jax.plots.training import delivery, learning
 
 __all__ = [
     "cost_comparison",
+    "delivery",
     "design_path",
     "heatmap",
     "labels",
+    "learning",
     "lines",
     "mechanisms",
     "pareto",

@@ -1,7 +1,6 @@
 """The paper's two theoretical figures, with its parameters as defaults."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,15 +15,17 @@ from realfm_jax.local import local_optimum, local_utility
 from realfm_jax.payoff import LinearPayoff, Payoff, PowerPayoff
 from realfm_jax.plots import _style as style
 
-PAYOFFS: Mapping[str, Payoff] = MappingProxyType({"power": PowerPayoff(), "linear": LinearPayoff()})
-"""The paper's phi(a) = 1/(1 - a)^2 - 1 and phi(a) = a."""
+
+def paper_payoffs() -> dict[str, Payoff]:
+    """The paper's phi(a) = 1/(1 - a)^2 - 1 and phi(a) = a."""
+    return {"power": PowerPayoff(), "linear": LinearPayoff()}
 
 
 @style.styled
 def cost_comparison(
     costs: ArrayLike | None = None,
     ks: Sequence[float] = (1.0, 10.0, 100.0),
-    payoffs: Mapping[str, Payoff] = PAYOFFS,
+    payoffs: Mapping[str, Payoff] | None = None,
     a_opt: float = 0.95,
     ax: Axes | None = None,
 ) -> Axes:
@@ -35,7 +36,7 @@ def cost_comparison(
     Args:
       costs: c, utility per sample, > 0; `None`: 1e-5 to 1e-1, as in the paper.
       ks: k of the accuracy curve (eq:gen-bound), a colour each.
-      payoffs: phi by name, a line style each.
+      payoffs: phi by name, a line style each; `None`: the paper's two.
       a_opt: of the accuracy curve, in (0, 1).
       ax: where to draw.
 
@@ -43,6 +44,7 @@ def cost_comparison(
     >>> [line.get_label() for line in ax.lines]
     ['power, k = 10', 'linear, k = 10']
     """
+    payoffs = paper_payoffs() if payoffs is None else payoffs
     cost = np.logspace(-5, -1, 401) if costs is None else np.asarray(costs, float)
     ax = style.axes_of(ax, height=2.8)
     for j, (name, payoff) in enumerate(payoffs.items()):
@@ -64,7 +66,7 @@ def cost_comparison(
 @style.styled
 def utility_comparison(
     costs: Sequence[float] = (1e-4, 1e-3, 1e-2),
-    payoffs: Mapping[str, Payoff] = PAYOFFS,
+    payoffs: Mapping[str, Payoff] | None = None,
     a_opt: float = 0.95,
     k: float = 1.0,
     contributions: ArrayLike | None = None,
@@ -76,7 +78,7 @@ def utility_comparison(
 
     Args:
       costs: c, utility per sample, > 0.
-      payoffs: phi by name.
+      payoffs: phi by name; `None`: the paper's two.
       a_opt: of the accuracy curve (eq:gen-bound), in (0, 1).
       k: of the accuracy curve.
       contributions: m, samples, > 0; `None`: 1 to 1e7, as in the paper.
@@ -86,6 +88,7 @@ def utility_comparison(
     >>> figure.axes[0].get_title()
     'c = 0.001 utility / sample'
     """
+    payoffs = paper_payoffs() if payoffs is None else payoffs
     m = np.logspace(0, 7, 701) if contributions is None else np.asarray(contributions, float)
     figure = style.figure_of(figure, style.PAGE, 2.5)
     panels = figure.subplots(1, len(costs), sharex=True, sharey=True, squeeze=False)[0]
