@@ -12,7 +12,8 @@ from benchmarks import torch_models
 class Clients:
     """Clients with models of their own, all from the same weights, each with an Adam of its own.
 
-    `kind` is the precision of everything: float32 as anybody trains, float64 to know what is right.
+    `kind` is the precision of everything: float32 as anybody trains, float64 to know what is right; `layout`
+    that of images and kernels in memory: `torch.contiguous_format` unless one thinks of it.
     """
 
     def __init__(
@@ -21,13 +22,14 @@ class Clients:
         variables: Mapping[str, Any],
         clients: int,
         kind: torch.dtype = torch.float32,
+        layout: torch.memory_format = torch.contiguous_format,
         **options: Any,
     ) -> None:
-        self.kind = kind
+        self.kind, self.layout = kind, layout
         self.models = [torch_models.twin(name, **options).train() for _ in range(clients)]
         for model in self.models:
             torch_models.load(model, variables)
-            model.to(kind)
+            model.to(dtype=kind, memory_format=layout)
         self.optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3) for model in self.models]
 
     def round(self, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -40,7 +42,7 @@ class Clients:
 
     def _step(self, model: Any, optimizer: Any, images: np.ndarray, labels: np.ndarray) -> float:
         optimizer.zero_grad(set_to_none=True)
-        logits = model(torch_models.images(images).to(self.kind))
+        logits = model(torch_models.images(images).to(dtype=self.kind, memory_format=self.layout))
         loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels.astype(np.int64)))
         loss.backward()
         optimizer.step()

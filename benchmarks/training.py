@@ -100,7 +100,7 @@ def compare(name: str, clients: int, repeats: int) -> list[Row]:
     about, count = "realfm_jax: train_federated", clients * LOCAL_STEPS
     off = agreed(about, [losses], [right], 1e-4)
     ours = Row(about, count, seconds, 1.0, compiling - seconds, math.nan if torch.missing else off)
-    others = [torch.row(check, right, work, repeats, ours)]
+    others = torch.rows(check, right, work, repeats, ours)
     if name == "MNIST CNN":
         others.append(with_vmap(check, right, ours))
     return [ours, *others]
@@ -123,17 +123,22 @@ class Torch:
         clients = Clients(self.twin, check.variables, check.clients, getattr(torch, kind), **self.still)
         return clients.round(*check.batches()).mean(1)
 
-    def row(self, check: Work, right: np.ndarray, work: Work, repeats: int, ours: Row) -> Row:
-        """Its row, or that it is missing."""
-        about = "PyTorch: clients in turn"
+    def rows(self, check: Work, right: np.ndarray, work: Work, repeats: int, ours: Row) -> list[Row]:
+        """Its rows, one for each layout of images in memory, or that it is missing."""
         if self.missing:
-            return Row(f"{about} (missing: pip install torch==2.13.0)", ours.count)
+            return [Row("PyTorch (missing: pip install torch==2.13.0)", ours.count)]
+        import torch
+
         from benchmarks.torch_clients import Clients
 
-        off = agreed(about, [self.losses(check, "float32")], [right], 1e-2)
-        clients, batches = Clients(self.twin, work.variables, work.clients), work.batches()
-        seconds = min(timed(lambda: clients.round(*batches)) for _ in range(repeats))
-        return Row(about, ours.count, seconds, seconds / ours.seconds, difference=off)
+        off = agreed("PyTorch", [self.losses(check, "float32")], [right], 1e-2)
+        batches, rows = work.batches(), []
+        for layout in ("contiguous_format", "channels_last"):
+            clients = Clients(self.twin, work.variables, work.clients, layout=getattr(torch, layout))
+            seconds = min(timed(lambda c=clients: c.round(*batches)) for _ in range(repeats))  # type: ignore[misc]
+            about = f"PyTorch: clients in turn, {layout.removesuffix('_format')}"
+            rows.append(Row(about, ours.count, seconds, seconds / ours.seconds, difference=off))
+        return rows
 
 
 def with_vmap(check: Work, right: np.ndarray, ours: Row) -> Row:

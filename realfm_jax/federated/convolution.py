@@ -90,7 +90,7 @@ def _paired(x: Array, kernel: Array) -> Array:
     (batch, height, width, channels), outputs = x.shape, kernel.shape[3]
     if outputs > FEW_OUTPUTS or width % 2:
         return _convolve(x, kernel, 1)
-    # Of the six columns of a pair and its neighbours, the left one reads columns 1 to 3, the right one 2 to 4.
+    # Of the six columns of a pair and its neighbours, the left one reads 1 to 3, the right one 2 to 4.
     left, right = (jnp.pad(kernel, [(0, 0), sides, (0, 0), (0, 0)]) for sides in ((1, 2), (2, 1)))
     both = jnp.stack([left, right], axis=3).reshape(3, 3, 2 * channels, 2 * outputs)
     answer = _convolve(x.reshape(batch, height, width // 2, 2 * channels), both, 1)
