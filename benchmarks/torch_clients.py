@@ -12,8 +12,8 @@ from benchmarks import torch_models
 class Clients:
     """Clients with models of their own, all from the same weights, each with an Adam of its own.
 
-    `kind` is the precision of everything: float32 as anybody trains, float64 to know what is right; `layout`
-    that of images and kernels in memory: `torch.contiguous_format` unless one thinks of it.
+    `kind` is the precision of everything: float32 as anybody trains, float64 to know what is right;
+    `layout` that of images and kernels in memory.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Clients:
         **options: Any,
     ) -> None:
         self.kind, self.layout = kind, layout
-        self.models = [torch_models.twin(name, **options).train() for _ in range(clients)]
+        self.models: list[Any] = [torch_models.twin(name, **options).train() for _ in range(clients)]
         for model in self.models:
             torch_models.load(model, variables)
             model.to(dtype=kind, memory_format=layout)

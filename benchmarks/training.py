@@ -112,7 +112,7 @@ class Torch:
     def __init__(self, name: str) -> None:
         self.missing = importlib.util.find_spec("torch") is None
         self.twin = type(MODELS[name][0]).__name__
-        self.still = {"dropout": 0.0} if name == "MNIST CNN" else {}
+        self.still: Any = {"dropout": 0.0} if name == "MNIST CNN" else {}
 
     def losses(self, check: Work, kind: str) -> np.ndarray:
         """Mean loss of every client over the first steps, without dropout."""
@@ -135,7 +135,8 @@ class Torch:
         batches, rows = work.batches(), []
         for layout in ("contiguous_format", "channels_last"):
             clients = Clients(self.twin, work.variables, work.clients, layout=getattr(torch, layout))
-            seconds = min(timed(lambda c=clients: c.round(*batches)) for _ in range(repeats))  # type: ignore[misc]
+            run = functools.partial(clients.round, *batches)
+            seconds = min(timed(run) for _ in range(repeats))
             about = f"PyTorch: clients in turn, {layout.removesuffix('_format')}"
             rows.append(Row(about, ours.count, seconds, seconds / ours.seconds, difference=off))
         return rows
