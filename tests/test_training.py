@@ -105,6 +105,10 @@ def test_every_layout_gives_the_same_numbers(tmp_path: Path) -> None:
         leaves = [found[f"leaf{i}"] for i in range(len(jax.tree.leaves(here.clients)))]
         close(leaves, jax.tree.leaves(here.clients), 2e-4)
         np.testing.assert_allclose(found["global_accuracy"], here.curves.global_accuracy, atol=1 / 300)
+    rich_run(2, checkpoint=tmp_path / "moved")  # begun on one JAX device, finished on two
+    found = finished(tmp_path / "moved.npz", tmp_path / "moved", 3, devices=2)
+    close([found[f"leaf{i}"] for i in range(len(leaves))], jax.tree.leaves(here.clients), 2e-4)
+    assert found["loss"][:2].tobytes() == here.curves.loss.values[:2].tobytes()
 
 
 def started(result: Path, checkpoints: Path | str, epochs: int, devices: int = 1) -> subprocess.Popen[str]:
@@ -236,6 +240,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     far = federated.partition(np.arange(5000) % 10, [4000], key=0)
     with pytest.raises(ValueError, match="digits has 1437 for training"):
         federated.train_local(Plain(), DIGITS, far, good, key=0)
+    with pytest.raises(RuntimeError, match="use_cores must be called before JAX computes anything"):
+        federated.use_cores()
     with pytest.raises(ValueError, match="start must hold arrays"):
         federated.train_local(
             Plain(),

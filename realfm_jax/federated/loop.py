@@ -239,4 +239,5 @@ def fingerprint(setting: Setting, start: Progress) -> str:
         setting.averaging,
     )
     about = f"{re.sub('0x[0-9a-f]+', '', str(program))}{setting.epoch}{dict(setting.data.provenance)}"
-    return digest((one, setting.key, setting.shards), about)
+    own = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(setting.shards)], start.clients.variables)
+    return digest((own, setting.key, setting.shards), about)

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import flax.linen as nn
 import jax
@@ -82,29 +82,56 @@ class Run:
         return jax.tree.map(lambda leaf: leaf[device], self.clients)
 
 
+class Options(TypedDict, total=False):
+    """How a training run goes about it; none of these changes the numbers but for `start`.
+
+    Attributes:
+      checkpoint: directory to save the state to, and to resume from if the same run was cut short.
+      save_every: seconds between checkpoints (30); one more is written at the end and at Ctrl-C.
+      start: variables to start from instead of new ones: one model's, or [devices, ...] of each device.
+      together: clients computed at once on a JAX device: 1 on a CPU, 64 on an accelerator.
+      score: "all" scores every device's own model each epoch as well, "global" the average only: scoring 16
+        clients on 10,000 images costs about as much as an epoch of 60,000.
+      progress: show a bar; by default in a terminal.
+    """
+
+    checkpoint: str | Path | None
+    save_every: float
+    start: Tree | None
+    together: int | None
+    score: Literal["all", "global"]
+    progress: bool | None
+
+
 def train_local(
-    module: nn.Module, data: Dataset, partition: Partition, recipe: Recipe, key: Any, **options: Any
+    module: nn.Module,
+    data: Dataset,
+    partition: Partition,
+    recipe: Recipe,
+    key: Any,
+    **options: Unpack[Options],
 ) -> Run:
-    """Each device trains alone, all from the same initial model; options as in `train_federated`."""
+    """Each device trains alone, all from the same initial model; arguments as in `train_federated`."""
     return _train("local", module, data, partition, recipe, key, **options)
 
 
 def train_federated(
-    module: nn.Module, data: Dataset, partition: Partition, recipe: Recipe, key: Any, **options: Any
+    module: nn.Module,
+    data: Dataset,
+    partition: Partition,
+    recipe: Recipe,
+    key: Any,
+    **options: Unpack[Options],
 ) -> Run:
     """FedAvg: every h steps all models, batch statistics too, become their mean weighted by m_i / sum m.
 
     Args:
       module: a Flax linen module, called as `module(x)` or `module(x, train)`, that gives logits.
-      data, partition: what `load` and `partition` return.
+      data: what `load` or `from_arrays` returns.
+      partition: what `partition` returns.
+      recipe: optimizer, epochs, batch and local steps.
       key: a seed or `jax.random.key`; initial weights, order of samples and dropout follow from it.
-      checkpoint: directory to save the state to, and to resume from if the same run was cut short.
-      save_every: seconds between checkpoints (30); one more is written at the end and at Ctrl-C.
-      start: variables to start from instead of new ones: one model's, or [devices, ...] of each device.
-      together: clients computed at once on a JAX device: 1 on a CPU, more on an accelerator.
-      score: "all" scores every device's own model each epoch as well, "global" the average only: scoring 16
-        clients on 10,000 images costs about as much as an epoch of 60,000.
-      progress: show a bar; by default in a terminal.
+      options: `checkpoint`, `save_every`, `start`, `together`, `score`, `progress`: see `Options`.
     """
     return _train("federated", module, data, partition, recipe, key, **options)
 
