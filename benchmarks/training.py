@@ -201,6 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=__doc__)
     parser.add_argument("--clients", type=int, default=16, help="clients (default 16)")
     parser.add_argument("--repeats", type=int, default=3, help="runs of which the shortest counts (3)")
+    parser.add_argument("--only", choices=[*MODELS, "scale"], help="one table (default: all)")
     parser.add_argument("--quick", action="store_true", help="only see that everything runs and agrees")
     parser.add_argument("--scale", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--out", default="realfm-results/training.json", help="where to save the tables")
@@ -212,13 +213,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     where = machine()
     print(f"{where['cpu']}, {where['cores']} cores, load {where['load']:.1f}; float32, batch {BATCH}\n")
     tables: dict[str, list[Row]] = {}
-    for name in MODELS:
+    for name in MODELS if options.only is None else {options.only} & set(MODELS):
         tables[name] = compare(name, clients, repeats)
         title = f"{name}, {clients} clients, h = {LOCAL_STEPS}"
         print(table(title, tables[name], "client-step", "ms", {}), flush=True)
-    tables["scale"] = scales(SIZES[:1] if options.quick else SIZES)
-    extras = {"peak_megabytes": "peak MB"}
-    print(table("Digits' model, batch 32, ever more clients", tables["scale"], "client-step", "ms", extras))
+    if options.only in (None, "scale"):
+        tables["scale"] = scales(SIZES[:1] if options.quick else SIZES)
+        title, extras = "Digits' model, batch 32, ever more clients", {"peak_megabytes": "peak MB"}
+        print(table(title, tables["scale"], "client-step", "ms", extras))
     about = provenance(vars(options)) | {"hardware": where}
     print("saved", save_json(options.out, {"provenance": about, **tables}))
 
