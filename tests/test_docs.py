@@ -45,6 +45,7 @@ def test_tests_named_in_the_theory_exist() -> None:
         assert f"def {name}(" in tests, name
 
 
+@pytest.mark.slow
 def test_main_command_prints_the_tables_of_the_readme_and_records_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

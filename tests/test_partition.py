@@ -152,7 +152,7 @@ def test_the_picture_shows_every_count() -> None:
     shards = partition(np.repeat(np.arange(5), 40), [60, 20, 35], 1, 0.3)
     ax = plots_shards.labels(shards, ax=Figure().subplots())
     (bars,) = ax.collections
-    corners = np.stack([path.vertices[:4] for path in bars.get_paths()])
+    corners = np.stack([np.asarray(path.vertices)[:4] for path in bars.get_paths()])
     left, right, middle = corners[:, 0, 0], corners[:, 1, 0], corners[:, :, 1].mean(1)
     assert len(corners) == np.count_nonzero(shards.counts) < shards.counts.size
     shown = np.zeros(shards.counts.shape)

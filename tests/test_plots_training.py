@@ -48,7 +48,7 @@ def delivered(**values: Any) -> Any:
 
 def spokes(ax: Any, color: str) -> list[tuple[float, float, float]]:
     """x, low and high of the vertical lines of a colour."""
-    drawn = [lines for lines in ax.collections if isinstance(lines, LineCollection)]
+    drawn: list[Any] = [lines for lines in ax.collections if isinstance(lines, LineCollection)]
     ours = [lines for lines in drawn if tuple(lines.get_color()[0][:3]) == to_rgb(color)]
     return [(line[0, 0], line[0, 1], line[1, 1]) for lines in ours for line in lines.get_segments()]
 

@@ -104,6 +104,7 @@ def test_choices_and_the_number_of_devices(grid: xr.Dataset) -> None:
 
 
 @pytest.mark.xdist_group("best_response")
+@pytest.mark.slow
 def test_mechanisms_and_games_that_need_best_responses() -> None:
     found = rfm.sweep(GAME, mechanism=[rfm.RealFM(), rfm.EqualShare()], certificate=True)
     assert list(found.mechanism.values) == ["RealFM", "EqualShare"]
