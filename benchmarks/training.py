@@ -49,8 +49,8 @@ SIZES = (4, 16, 64, 256, 1024)
 class Work:
     """What all of them train: initial weights, and a round's worth of pictures for each client.
 
-    The pictures are noise. On enlarged digits float32 is up to 8e-4 from PyTorch in float64 after three
-    steps, presumably because Adam makes full steps of gradients that are mere rounding errors.
+    The pictures are noise: on enlarged digits float32 parts from float64 sooner, in PyTorch too, presumably
+    because Adam makes full steps of gradients that are mere rounding errors.
     """
 
     def __init__(

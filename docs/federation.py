@@ -1,6 +1,6 @@
 """The tour of docs/federation.md: share out digits, train alone and together, hand out models, draw it all.
 
-`python docs/federation.py docs/pictures` takes about two minutes on two cores, without any download.
+`python docs/federation.py docs/pictures` takes a minute or two on two cores, without any download.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """3x3 convolution, padding 1, whose gradients are fast on a CPU too.
 
-XLA's own convolution is quick forwards on a CPU and slow backwards: the weight gradient alone takes two
-thirds of a training step, a stride of 2 makes it worse, and maps of a few pixels are thirty times slower
-than a matrix product. Here the forward pass stays XLA's, and matrix products compute the gradients:
+XLA's own convolution is quick forwards on a CPU and slow backwards: the weight gradient takes most of a
+training step, a stride of 2 makes it worse, and maps of a few pixels are slower than a matrix product. Here
+the forward pass stays XLA's, and matrix products compute the gradients:
 
 - The weight gradient is one product per chunk of images, summed over chunks small enough for the L2 cache;
   what is copied to line pixels up with their neighbours never goes to memory.
@@ -11,7 +11,7 @@ than a matrix product. Here the forward pass stays XLA's, and matrix products co
 - On maps below 4x4 the whole convolution is a product of patches and kernel; with 16 channels out or fewer,
   pairs of columns make 32.
 
-Every convolution spells out its layouts: left to XLA they make a loop (`scan`, `lax.map`) 25 times slower
+Every convolution spells out its layouts: left to XLA they make a loop (`scan`, `lax.map`) much slower
 on a CPU (jax issue 12868). Accelerators have good gradients of their own and get the native convolution.
 """
 

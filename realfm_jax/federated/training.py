@@ -83,15 +83,15 @@ class Run:
 
 
 class Options(TypedDict, total=False):
-    """How a training run goes about it; none of these changes the numbers but for `start`.
+    """How a training run goes about it; `together` changes rounding only, and only `start` the training.
 
     Attributes:
       checkpoint: directory to save the state to, and to resume from if the same run was cut short.
       save_every: seconds between checkpoints (30); one more is written at the end and at Ctrl-C.
       start: variables to start from instead of new ones: one model's, or [devices, ...] of each device.
       together: clients computed at once on a JAX device: 1 on a CPU, 64 on an accelerator.
-      score: "all" scores every device's own model each epoch as well, "global" the average only: scoring 16
-        clients on 10,000 images costs about as much as an epoch of 60,000.
+      score: "all" scores every device's own model each epoch as well, "global" the average only: 16 devices
+        on 10,000 test images are 160,000 images, where an epoch of MNIST trains on 60,000.
       progress: show a bar; by default in a terminal.
     """
 
@@ -139,8 +139,7 @@ def train_federated(
 def use_cores(count: int | None = None) -> None:
     """Make each core of the CPU a JAX device, so that each works on a client of its own.
 
-    To be called before JAX computes anything in this process; twice as fast on two cores. GPUs are used
-    as they are.
+    To be called before JAX computes anything in this process. GPUs are used as they are.
     """
     count = len(os.sched_getaffinity(0)) if count is None else count
     try:
