@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -192,19 +192,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         arguments.insert(0, "solve")
     options = parser().parse_args(arguments)
+    return guarded(lambda: _run(options), own_process=argv is None)
+
+
+def guarded(work: Callable[[], None], own_process: bool) -> int:
+    """Do the work of a command, in float64; mistakes, warnings and Ctrl-C end in words and an exit code.
+
+    `own_process`: the process is the command's alone, and Ctrl-C ends it here.
+    """
     jax.config.update("jax_enable_x64", True)
-    if argv is None:
+    if own_process:
         sys.unraisablehook = _interrupt_again
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
-            _run(options)
+            work()
     except (ValueError, OSError) as error:
         print(f"realfm: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interrupted:
         print(f"\nrealfm: interrupted; {interrupted or 'nothing was written'}", file=sys.stderr)
-        if argv is None:
+        if own_process:
             # JAX, interrupted while it compiles, crashes when Python takes it down in good order.
             sys.stdout.flush()
             sys.stderr.flush()

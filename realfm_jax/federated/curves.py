@@ -31,7 +31,8 @@ def curves(reached: Any, epoch: int, data: Dataset, partition: Partition) -> "xr
     totals = np.bincount(data.test.labels, minlength=len(data.classes))
     found = {"loss": np.stack(reached.losses).reshape(-1, epoch, len(partition.indices)).mean(1)}
     if reached.device_scores:
-        right = np.stack(reached.device_scores)
+        counted = np.stack(reached.device_scores)
+        right = np.where(counted < 0, np.nan, counted)
         found["accuracy"] = right.sum(-1) / totals.sum()
         found["own_accuracy"] = own_accuracy(right, totals, partition.proportions)
     if reached.model_scores:

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ class Setting(NamedTuple):
     epoch: int  # rounds in it
     averaging: bool
     score_devices: bool
+    due: Callable[[int], bool] = lambda epoch: True  # whether the devices' models are scored after an epoch
     start: Tree | None = None  # the model, or [devices, ...] models, to start from
 
     @property
@@ -59,7 +61,8 @@ class Progress(NamedTuple):
     losses: list[np.ndarray]
     """By round: each device's mean training loss, [devices]."""
     device_scores: list[np.ndarray]
-    """By epoch: test images of each class that each device's model gets right, [devices, classes]."""
+    """By epoch: test images of each class that each device's model gets right, [devices, classes]; -1 after
+    an epoch in which they were not scored."""
     model_scores: list[np.ndarray]
     """By epoch: those that the federated model gets right, [classes]."""
 
@@ -165,7 +168,9 @@ def _scored(setting: Setting, reached: Progress, test: tuple[np.ndarray, np.ndar
     how: Any = {"task": setting.task, "places": setting.places, "classes": len(setting.data.classes)}
     variables = reached.clients.variables
     if setting.score_devices:
-        right = np.asarray(many.score_clients(variables, *test, **how))[: len(setting.shards)]
+        right = np.full((len(setting.shards), len(setting.data.classes)), -1, np.int32)
+        if setting.due(len(reached.losses) // setting.epoch):
+            right = np.asarray(many.score_clients(variables, *test, **how))[: len(setting.shards)]
         reached = reached._replace(device_scores=[*reached.device_scores, right])
     if setting.averaging:
         right = np.asarray(many.score_one(many.average(variables, setting.weights), *test, **how))
@@ -186,7 +191,7 @@ def _check_finite(losses: np.ndarray, step: int, setting: Setting) -> None:
 def _facts(setting: Setting, reached: Progress) -> dict[str, str]:
     """What to show beside the bar."""
     facts = {"loss": f"{reached.losses[-1].mean():.3f}"}
-    scores = reached.model_scores or reached.device_scores
+    scores = [s for s in reached.model_scores or reached.device_scores if s.min() >= 0]
     if scores:
         facts["accuracy"] = f"{scores[-1].sum(-1).mean() / len(setting.data.test.labels):.4f}"
     return facts

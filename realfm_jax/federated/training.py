@@ -92,6 +92,8 @@ class Options(TypedDict, total=False):
       together: clients computed at once on a JAX device: 1 on a CPU, 64 on an accelerator.
       score: "all" scores every device's own model each epoch as well, "global" the average only: 16 devices
         on 10,000 test images are 160,000 images, where an epoch of MNIST trains on 60,000.
+      score_every: epochs from one scoring of the devices' own models to the next, counted back from the last
+        (1); accuracies of the epochs between are not-a-number. The average is scored every epoch.
       progress: show a bar; by default in a terminal.
     """
 
@@ -100,6 +102,7 @@ class Options(TypedDict, total=False):
     start: Tree | None
     together: int | None
     score: Literal["all", "global"]
+    score_every: int
     progress: bool | None
 
 
@@ -131,7 +134,8 @@ def train_federated(
       partition: what `partition` returns.
       recipe: optimizer, epochs, batch and local steps.
       key: a seed or `jax.random.key`; initial weights, order of samples and dropout follow from it.
-      options: `checkpoint`, `save_every`, `start`, `together`, `score`, `progress`: see `Options`.
+      options: `checkpoint`, `save_every`, `start`, `together`, `score`, `score_every`, `progress`: see
+        `Options`.
     """
     return _train("federated", module, data, partition, recipe, key, **options)
 
@@ -161,10 +165,13 @@ def _train(
     start: Tree | None = None,
     together: int | None = None,
     score: Literal["all", "global"] = "all",
+    score_every: int = 1,
     progress: bool | None = None,
 ) -> Run:
     if score not in ("all", "global"):
         raise ValueError(f'score must be "all" or "global"; got {score!r}')
+    if score_every < 1:
+        raise ValueError(f"score_every must be at least 1, in epochs; got {score_every}")
     _check_shards(partition, data)
     check_outputs(module, data.train.images.shape[1:], len(data.classes))
     with jax.enable_x64(False):  # models are float32 whatever the mechanism is computed in
@@ -179,6 +186,7 @@ def _train(
             epoch=recipe.rounds_per_epoch(int(partition.sizes.max())),
             averaging=kind == "federated",
             score_devices=kind == "local" or score == "all",
+            due=lambda epoch: (recipe.epochs - epoch) % score_every == 0,
             start=start,
         )
         place = None if checkpoint is None else Path(checkpoint)

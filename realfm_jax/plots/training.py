@@ -46,6 +46,8 @@ def learning(runs: "Mapping[str, Run | Dataset] | Run | Dataset", ax: Axes | Non
     for i, (name, run) in enumerate(named.items()):
         curves, drawn = getattr(run, "curves", run), style.look(i)
         epochs, (mean, low, high) = curves["epoch"].values, _accuracy(name, curves)
+        scored = np.isfinite(mean)
+        epochs, mean, low, high = (values[scored] for values in (epochs, mean, low, high))
         every = max(1, epochs.size // 10)
         ax.plot(epochs, mean, label=name or _kind(curves), markevery=every, **drawn)
         if (low < high).any():
