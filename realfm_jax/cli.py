@@ -1,6 +1,7 @@
 """The command line: `realfm`, or `python -m realfm_jax`."""
 
 import argparse
+import functools
 import os
 import signal
 import sys
@@ -17,20 +18,24 @@ from realfm_jax import commands, data_command
 from realfm_jax._version import __version__
 from realfm_jax.comparison import SETTINGS, Setting
 from realfm_jax.config import read
+from realfm_jax.experiments import command as experiment
+from realfm_jax.experiments import report
 from realfm_jax.schema import KINDS, TABLES, describe
 
 _TOP = """\
 examples:
-  realfm                                                the paper's CIFAR-10 setting, 16 devices
-  realfm solve --setting mnist --profit-margin 0.5      the MNIST setting; half the gain is paid out
+  realfm                                                devices decide, train and are rewarded: digits
+  realfm mnist --distribution 0.3                       the paper's MNIST experiment
+  realfm report realfm-results/RUN                      a page to read of it
+  realfm solve --setting mnist --profit-margin 0.5      theory only; half the gain is paid out
   realfm sweep experiments/sweep-cost-margin.toml --out run.zarr
   realfm plot run.zarr --kind heatmap --variable server_utility --out picture.pdf
   realfm design experiments/design-server.toml          the server's best profit margin and epsilon
   realfm data fetch mnist                               images to train on
 
-Every command but data reads the same TOML files ([game], [sweep], [design], [plot]; each `--help` lists the
-keys), and `--set TABLE.KEY=VALUE` changes any value. experiments/ has files to start from. Results
-carry version, configuration and seed; none is overwritten without --force.
+solve, sweep, design and plot read the same TOML files ([game], [sweep], [design], [plot]; each `--help`
+lists the keys), and `--set TABLE.KEY=VALUE` changes any value. experiments/ has files to start from.
+Results carry version, configuration and seed; none is overwritten without --force.
 """
 
 _SOLVE = """\
@@ -79,7 +84,7 @@ kinds of plots (lines and heatmap of a sweep's result; from a TOML file all of t
 """
 
 _DESCRIPTIONS = {
-    "solve": ("equilibria of one setting under every mechanism (the default)", _SOLVE, ("game",)),
+    "solve": ("equilibria of one setting under every mechanism: theory only", _SOLVE, ("game",)),
     "sweep": ("equilibria for many values of any parameters", _SWEEP, ("game", "sweep")),
     "design": ("parameters whose equilibrium is best for somebody", _DESIGN, ("game", "design")),
     "plot": ("pictures of sweeps and games", _PLOT, ()),
@@ -109,17 +114,20 @@ def parser() -> argparse.ArgumentParser:
             _add_settings(command)
         if name == "plot":
             _add_plot(command)
-    about = data_command.ABOUT
-    sentence = about[0].upper() + about[1:] + "."
-    data_command.add(
-        below.add_parser(
-            "data",
-            help=about,
-            description=sentence,
-            epilog=data_command.EXAMPLES,
-            formatter_class=layout,
+    others = {
+        "data": (data_command.ABOUT, data_command.EXAMPLES, data_command.add),
+        "report": (report.ABOUT, report.EXAMPLES, report.add),
+    }
+    for name in experiment.PRESETS:
+        more = functools.partial(experiment.add, name=name)
+        others[name] = (experiment.about(name), experiment.examples(f"realfm {name}"), more)
+    for name, (about, examples, add) in others.items():
+        sentence = about[0].upper() + about[1:] + "."
+        add(
+            below.add_parser(
+                name, help=about, description=sentence, epilog=examples, formatter_class=layout
+            )
         )
-    )
     return top
 
 
@@ -190,9 +198,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or (
         arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")
     ):
-        arguments.insert(0, "solve")
+        arguments.insert(0, "digits")
     options = parser().parse_args(arguments)
-    return guarded(lambda: _run(options), own_process=argv is None)
+    return guarded(lambda: _run(options, own_process=argv is None), own_process=argv is None)
 
 
 def guarded(work: Callable[[], None], own_process: bool) -> int:
@@ -229,9 +237,13 @@ def _interrupt_again(ignored: Any) -> None:
         sys.__unraisablehook__(ignored)
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace, own_process: bool) -> None:
     if options.command == "data":
         return data_command.run(options)
+    if options.command == "report":
+        return report.run(options)
+    if options.command in experiment.PRESETS:
+        return experiment.start(options.command, options, own_process)
     given: dict[str, Any] = vars(options)
     output = commands.Output(options.out, options.format, options.force)
     assignments = [

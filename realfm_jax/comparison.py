@@ -10,6 +10,7 @@ from jax import Array
 from realfm_jax.accuracy import GeneralizationBound, InverseSqrt
 from realfm_jax.certificate import Certificate, certify
 from realfm_jax.equilibrium import Equilibrium, solve
+from realfm_jax.formats import text_table
 from realfm_jax.game import Devices, Game, Server
 from realfm_jax.mechanism import EqualShare, LocalOnly, RealFM, device_utility, server_utility
 from realfm_jax.payoff import LinearPayoff, PowerPayoff
@@ -143,7 +144,7 @@ COLUMNS = (
 
 def table(outcomes: dict[str, Outcome]) -> str:
     """Means over the devices, one line per mechanism, as text."""
-    rows = [list(head) for head in zip(*COLUMNS, strict=True)]
+    rows = []
     for name, outcome in outcomes.items():
         found = outcome.equilibrium
         numbers: list[tuple[Any, str]] = [
@@ -158,12 +159,4 @@ def table(outcomes: dict[str, Outcome]) -> str:
             (outcome.certificate.relative_regret, ".0e"),
         ]
         rows.append([name, *(format(float(jnp.asarray(value)), spec) for value, spec in numbers)])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([*lines[:2], "-" * max(map(len, lines)), *lines[2:]])
+    return text_table(list(zip(*COLUMNS, strict=True)), rows)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +158,26 @@ def save_rows(path: Path, rows: list[dict[str, Any]], about: dict[str, Any]) -> 
         writer.writerows(plain(rows))
     save_json(sidecar(path), about)
     return path
+
+
+def text_table(heads: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they need be, the first to the left, the others to the right.
+
+    >>> print(text_table([("name", "u")], [("RealFM", "1.5")]))
+    name      u
+    -----------
+    RealFM  1.5
+    """
+    everything = [*heads, *rows]
+    widths = [max(len(row[i]) for row in everything) for i in range(len(everything[0]))]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in everything
+    ]
+    return "\n".join([*lines[: len(heads)], "-" * max(map(len, lines)), *lines[len(heads) :]])
 
 
 def size(path: Path) -> str:

@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import re
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -30,9 +31,22 @@ def provenance(config: dict[str, Any]) -> dict[str, Any]:
         "machine": platform.machine(),
         "backend": jax.default_backend(),
         "float64": jnp.zeros(()).dtype == "float64",
+        "revision": revision(),
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": config,
     }
+
+
+def revision() -> str | None:
+    """The git revision of the source, "-dirty" if files differ from it; None outside a checkout."""
+    home = Path(__file__).parents[1]
+    if not (home / ".git").exists():
+        return None
+    command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def digest(tree: Any, text: str = "") -> str:

@@ -20,11 +20,13 @@ _PAPER = Experiment(
     batch=128,
     local_steps=6,
 )
-PRESETS = {
+PRESETS: dict[str, Experiment] = {
     "paper": _PAPER,
     # ResNet-8 takes a sixteenth of ResNet-18's time for a step on a CPU, and is still a residual network
     # with batch normalisation; batches of 32 give four times the steps in an epoch.
-    "small": dataclasses.replace(_PAPER, preset="small", model="resnet8", epochs=10, batch=32, score_every=5),
+    "small": dataclasses.replace(
+        _PAPER, preset="small", model="resnet8", epochs=10, batch=32, score_every=5
+    ),
 }
 """`paper` is its table of hyper-parameters to the letter; the game is the same in both."""
 

@@ -8,7 +8,7 @@ to give are the data that they train on.
 
 from realfm_jax.experiments.experiment import Experiment
 
-PRESETS = {
+PRESETS: dict[str, Experiment] = {
     "small": Experiment(
         dataset="digits",
         preset="small",

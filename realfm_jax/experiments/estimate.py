@@ -38,7 +38,9 @@ def estimate(experiment: Experiment, data: "Dataset") -> Estimate:
     if len(data.train) * experiment.epochs <= FEW:
         return Estimate(90.0, None)
     step = _step(experiment, data)
-    largest = int(images_used(local_optimum(experiment.population()[0]).contribution, len(data.train)).max())
+    largest = int(
+        images_used(local_optimum(experiment.population()[0]).contribution, len(data.train)).max()
+    )
     recipe = experiment.recipe(largest)
     steps = experiment.devices * experiment.epochs * recipe.local_steps * recipe.rounds_per_epoch(largest)
     # To score an image is a third of the work of training on it: forward, but not back.

@@ -14,6 +14,7 @@ from realfm_jax.comparison import CURVES, Setting
 from realfm_jax.game import Devices, Server
 from realfm_jax.parameters import unknown
 from realfm_jax.payoff import LinearPayoff
+from realfm_jax.shaping import Shaping
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -57,7 +58,7 @@ class Experiment:
         cap (1 - exp(-0.0002 m^o)) of them. "decided": m^o alone; together what the mechanism asks for, as
         far as its share of the training images goes.
       model: "digits-cnn", "compact-cnn", "mnist-cnn", "resnet8" or "resnet18".
-      optimizer: "adam", or "sgd" (momentum 0.9, weight decay 5e-4, rate / 10 after 1/2 and 3/4 of training).
+      optimizer: "adam", or "sgd": momentum 0.9, weight decay 5e-4, rate / 10 after 1/2 and 3/4 of training.
       epochs, batch, local_steps, learning_rate: as in `federated.Recipe`.
       score_every: epochs from one scoring of all local models to the next.
     """
@@ -79,7 +80,7 @@ class Experiment:
     costs: str = "uniform"
     payoffs: str = "uniform"
     payoff: str = "power"
-    shaping: str = "taylor"
+    shaping: Shaping = "taylor"
     profit_margin: float = 1.0
     seed: int = 0
     a_opt: float | None = None
@@ -100,7 +101,9 @@ class Experiment:
         if not 0 < self.profit_margin <= 1:
             raise ValueError(f"profit_margin must be in (0, 1]; got {self.profit_margin}")
         if (self.a_opt is None) != (self.k is None):
-            raise ValueError(f"a_opt and k must both be given, or both be left to be fitted; got {self.a_opt}")
+            raise ValueError(
+                f"a_opt and k must both be given, or both be left to be fitted; got {self.a_opt}"
+            )
         if self.alpha is not None and not (math.isfinite(self.alpha) and self.alpha > 0):
             raise ValueError(f'distribution must be "iid" or a number > 0; got {self.distribution!r}')
 
@@ -112,7 +115,9 @@ class Experiment:
         try:
             return float(self.distribution)
         except ValueError:
-            raise ValueError(f'distribution must be "iid" or a number > 0; got {self.distribution!r}') from None
+            raise ValueError(
+                f'distribution must be "iid" or a number > 0; got {self.distribution!r}'
+            ) from None
 
     @property
     def name(self) -> str:
@@ -181,16 +186,18 @@ class Experiment:
         if self.optimizer == "adam":
             return dataclasses.replace(plain, optimizer=optax.adam(self.learning_rate))
         steps = self.epochs * self.local_steps * plain.rounds_per_epoch(largest)
-        rate = optax.piecewise_constant_schedule(
-            self.learning_rate, {steps // 2: 0.1, 3 * steps // 4: 0.1}
-        )
+        rate = optax.piecewise_constant_schedule(self.learning_rate, {steps // 2: 0.1, 3 * steps // 4: 0.1})
         sgd = optax.chain(optax.add_decayed_weights(5e-4), optax.sgd(rate, momentum=0.9))
         return dataclasses.replace(plain, optimizer=sgd)
 
     def toml(self) -> str:
         """As a TOML file, which `read` reads."""
         fields = dataclasses.asdict(self).items()
-        lines = [f'{name} = "{v}"' if isinstance(v, str) else f"{name} = {v!r}" for name, v in fields if v is not None]
+        lines = [
+            f'{name} = "{v}"' if isinstance(v, str) else f"{name} = {v!r}"
+            for name, v in fields
+            if v is not None
+        ]
         return "\n".join(["[experiment]", *lines, ""])
 
 

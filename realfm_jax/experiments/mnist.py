@@ -20,11 +20,13 @@ _PAPER = Experiment(
     batch=128,
     local_steps=6,
 )
-PRESETS = {
+PRESETS: dict[str, Experiment] = {
     "paper": _PAPER,
     # A laptop's minutes: a network of a sixth of the work, and batches of a quarter, hence four times the
     # steps in an epoch: a few epochs of 128 would be too few steps to converge.
-    "small": dataclasses.replace(_PAPER, preset="small", model="compact-cnn", epochs=8, batch=32, learning_rate=3e-3, score_every=2),
+    "small": dataclasses.replace(
+        _PAPER, preset="small", model="compact-cnn", epochs=8, batch=32, learning_rate=3e-3, score_every=2
+    ),
 }
 """`paper` is its table of hyper-parameters to the letter; the game is the same in both."""
 

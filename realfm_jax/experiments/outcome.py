@@ -39,7 +39,7 @@ class Measured:
 
     @property
     def accuracy_best(self) -> np.ndarray:
-        """What a device ends up with if it gives all that is asked for: its own model may be better, [n]."""
+        """What a device has after giving all that is asked, [n]: its own model may be the better one."""
         return np.maximum(self.accuracy_federated, self.accuracy_local)
 
     def asked(self, shaping: Shaping, rate: float = 0.0) -> np.ndarray:
@@ -70,7 +70,11 @@ class Measured:
         def missing(rate: float) -> float:
             return rate * float(self.asked(shaping, rate).sum()) - purse
 
-        return highest if missing(highest) < 0 else float(brentq(missing, 0.0, highest, xtol=1e-18, rtol=1e-12))
+        return (
+            highest
+            if missing(highest) < 0
+            else float(brentq(missing, 0.0, highest, xtol=1e-18, rtol=1e-12))
+        )
 
     def earned(self, contribution: ArrayLike, shaping: Shaping, rate: float = 0.0) -> np.ndarray:
         """a^r_i of devices that give so much, [n]: own accuracy and gamma, at most the federated one."""

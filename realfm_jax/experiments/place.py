@@ -1,4 +1,4 @@
-"""The directory of a run: what is in it, and that nothing in it is ever half written or silently replaced."""
+"""The directory of a run: what is in it, and that nothing in it is half written or silently replaced."""
 
 import csv
 import json
@@ -41,10 +41,14 @@ class Place:
         elif not config.exists():
             raise FileExistsError(f"{self.path} exists and holds no experiment; give another --out")
         elif config.read_text() != text:
-            raise FileExistsError(f"{self.path} holds another experiment (see its config.toml); give another --out")
+            raise FileExistsError(
+                f"{self.path} holds another experiment (see its config.toml); give another --out"
+            )
         elif not resume:
             state = "a finished run" if self.result.exists() else "an unfinished run"
-            raise FileExistsError(f"{self.path} holds {state}; give --resume to go on with it, or another --out")
+            raise FileExistsError(
+                f"{self.path} holds {state}; give --resume to go on with it, or another --out"
+            )
 
     def forget_checkpoints(self) -> None:
         """Remove what only an unfinished run needs."""

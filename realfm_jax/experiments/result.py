@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from realfm_jax.experiments.run import Finished
+from realfm_jax.formats import text_table
 from realfm_jax.record import plain, provenance
 
 UNSTABLE = ("timings", "provenance")
@@ -25,7 +26,7 @@ def document(finished: Finished, typed: dict[str, Any]) -> dict[str, Any]:
             "fit": finished.decision.fitted,
             "devices": {
                 "cost": finished.measured.cost,
-                "payoff_scale": _each(finished.experiment.judges()[0].payoff.scale, finished),
+                "payoff_scale": _payoff_scale(finished),
                 "local_optimum": theory.local.contribution,
                 "equilibrium": theory.contribution,
                 "samples_alone": finished.decision.alone,
@@ -60,8 +61,9 @@ def document(finished: Finished, typed: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _each(value: Any, finished: Finished) -> np.ndarray:
-    return np.broadcast_to(np.asarray(value, float), len(finished.decision.alone))
+def _payoff_scale(finished: Finished) -> np.ndarray:
+    payoff: Any = finished.experiment.judges()[0].payoff
+    return np.broadcast_to(np.asarray(payoff.scale, float), len(finished.decision.alone))
 
 
 def _reward(finished: Finished, case: str) -> dict[str, Any]:
@@ -81,7 +83,9 @@ def _reward(finished: Finished, case: str) -> dict[str, Any]:
 def _nobody_loses(finished: Finished) -> bool:
     """Whether RealFM leaves every device at least what it has alone, with the accuracies measured."""
     alone = finished.outcomes["Local"].utility
-    with_it = finished.outcomes["RealFM exact" if finished.experiment.shaping == "exact" else "RealFM"].utility
+    with_it = finished.outcomes[
+        "RealFM exact" if finished.experiment.shaping == "exact" else "RealFM"
+    ].utility
     return bool((with_it >= alone - 1e-9 * np.abs(alone).max()).all())
 
 
@@ -92,7 +96,18 @@ def table(result: dict[str, Any]) -> str:
 
 def _devices(result: dict[str, Any]) -> str:
     devices, gave, fed = result["devices"], result["rewards"]["gave"], result["mechanisms"]["RealFM"]
-    heads = ("device", "cost", "alone", "own acc.", "gave", "promised", "delivered", "95 % interval", "money", "asked")
+    heads = (
+        "device",
+        "cost",
+        "alone",
+        "own acc.",
+        "gave",
+        "promised",
+        "delivered",
+        "95 % interval",
+        "money",
+        "asked",
+    )
     rows = []
     for i in range(len(devices["cost"])):
         low, high = gave["interval"][i]
@@ -110,15 +125,28 @@ def _devices(result: dict[str, Any]) -> str:
                 f"{fed['contribution'][i]:,.0f}",
             )
         )
-    return text_table(heads, rows)
+    return text_table([heads], rows)
 
 
 def _mechanisms(result: dict[str, Any]) -> str:
-    heads = ("mechanism", "samples / device", "devices' accuracy", "server u", "devices' u", "server u, power phi", "devices' u, power phi")
+    heads = (
+        "mechanism",
+        "samples / device",
+        "devices' accuracy",
+        "server u",
+        "devices' u",
+        "server u, power phi",
+        "devices' u, power phi",
+    )
     rows = []
     for name, found in result["mechanisms"].items():
-        means = {key: float(np.mean(found[key])) for key in ("contribution", "accuracy", "utility", "common_utility")}
-        label = f"Linear {name}" if result["experiment"]["payoff"] == "linear" and "RealFM" in name else name
+        means = {
+            key: float(np.mean(found[key]))
+            for key in ("contribution", "accuracy", "utility", "common_utility")
+        }
+        label = (
+            f"Linear {name}" if result["experiment"]["payoff"] == "linear" and "RealFM" in name else name
+        )
         rows.append(
             (
                 label,
@@ -130,14 +158,4 @@ def _mechanisms(result: dict[str, Any]) -> str:
                 f"{means['common_utility']:,.4g}",
             )
         )
-    return text_table(heads, rows)
-
-
-def text_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Columns as wide as they need be, the first to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
-    lines = [
-        "  ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
-        for row in (heads, *rows)
-    ]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+    return text_table([heads], rows)

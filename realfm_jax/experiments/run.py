@@ -18,13 +18,13 @@ from realfm_jax.equilibrium import Equilibrium, solve
 from realfm_jax.experiments.experiment import Experiment, images_used
 from realfm_jax.experiments.outcome import Measured, Outcome, outcomes
 from realfm_jax.experiments.place import Place
+from realfm_jax.experiments.reward import Reward, reward
 from realfm_jax.fit import fit_accuracy
 from realfm_jax.game import Game
 from realfm_jax.mechanism import RealFM
-from realfm_jax.shaping import Shaping
 
 if TYPE_CHECKING:
-    from realfm_jax.federated import Dataset, Delivery, Partition, Run
+    from realfm_jax.federated import Dataset, Partition, Run
 
 FIT_SIZES = (16, 32, 64, 128, 256, 512)
 """Shards whose accuracies a curve is fitted to, if a_opt and k are not given."""
@@ -50,18 +50,6 @@ class Trained(NamedTuple):
     shards: "Partition"
     local: "Run"
     federated: "Run"
-
-
-class Reward(NamedTuple):
-    """Phase C, one case for all devices: so much was given, such models were promised and delivered."""
-
-    contribution: np.ndarray
-    promised: np.ndarray
-    achieved: np.ndarray
-    interval: np.ndarray
-    own: np.ndarray
-    """Devices that keep their own model, because the federated one cannot be made into what they earned."""
-    delivery: "Delivery | None"
 
 
 class Finished(NamedTuple):
@@ -104,7 +92,9 @@ def run(
     say(_trained(measured))
     say("(C) Rewards")
     found = outcomes(measured, experiment.judges())
-    rate, rewards = timed("reward", reward, experiment, data, decision, trained, measured, progress)
+    rate, rewards = timed(
+        "reward", reward, experiment, data, trained.federated, measured, decision.together, progress
+    )
     return Finished(experiment, data, decision, trained, measured, found, rate, rewards, timings)
 
 
@@ -117,18 +107,18 @@ def decide(
         fitted = _fit(experiment, data, place, progress)
         experiment = dataclasses.replace(experiment, a_opt=fitted["a_opt"], k=fitted["k"])
     devices, server = experiment.population()
-    game = Game(devices, server, RealFM(shaping=_shaping(experiment), epsilon=experiment.epsilon))
+    game = Game(devices, server, RealFM(shaping=experiment.shaping, epsilon=experiment.epsilon))
     equilibrium = solve(game)
-    alone, asked = (
-        np.asarray(m) for m in (equilibrium.local.contribution, equilibrium.contribution)
-    )
+    alone, asked = (np.asarray(m) for m in (equilibrium.local.contribution, equilibrium.contribution))
     if experiment.data == "squeezed":
         alone = together = images_used(alone, len(data.train))
     else:
         share = len(data.train) // experiment.devices
         alone = np.clip(alone.astype(int), 1, share)
         together = np.clip(asked.astype(int), alone, share)
-    return experiment, Decision(game, equilibrium, certify(game, equilibrium, probes=0), alone, together, fitted)
+    return experiment, Decision(
+        game, equilibrium, certify(game, equilibrium, probes=0), alone, together, fitted
+    )
 
 
 def _fit(experiment: Experiment, data: "Dataset", place: Place, progress: bool | None) -> dict[str, Any]:
@@ -169,7 +159,9 @@ def _fitted(sizes: list[int], accuracy: np.ndarray, family: Any, most: float) ->
     from scipy.optimize import minimize_scalar
 
     def misfit(log_k: float) -> float:
-        return float(np.sum((accuracy - np.asarray(family(most, np.exp(log_k))(np.asarray(sizes, float)))) ** 2))
+        return float(
+            np.sum((accuracy - np.asarray(family(most, np.exp(log_k))(np.asarray(sizes, float)))) ** 2)
+        )
 
     return family(most, float(np.exp(minimize_scalar(misfit, bounds=(-20.0, 20.0)).x)))
 
@@ -227,68 +219,6 @@ def measure(experiment: Experiment, decision: Decision, trained: Trained) -> Mea
     )
 
 
-def reward(
-    experiment: Experiment,
-    data: "Dataset",
-    decision: Decision,
-    trained: Trained,
-    measured: Measured,
-    progress: bool | None,
-) -> tuple[float, dict[str, Reward]]:
-    """Step 8: models for what devices gave, and for half of what shaping asks of them beyond m_i^o.
-
-    Who gives all that is asked gets the federated model itself, which needs no making.
-    """
-    shaping = _shaping(experiment)
-    rate = measured.reward_rate(shaping)
-    gave = decision.together.astype(float)
-    half = (measured.samples + measured.asked(shaping, rate)) / 2
-    # Where shards are squeezed nobody goes home with these models; one way for all saves most of the work.
-    ways = "own" if experiment.data == "decided" else "shared"
-    found = {}
-    for case, contribution in {"gave": gave, "half": half}.items():
-        promised = measured.earned(contribution, shaping, rate)
-        found[case] = _deliver(experiment, data, trained, measured, contribution, promised, ways, progress)
-    return rate, found
-
-
-def _deliver(
-    experiment: Experiment,
-    data: "Dataset",
-    trained: Trained,
-    measured: Measured,
-    contribution: np.ndarray,
-    promised: np.ndarray,
-    ways: Any,
-    progress: bool | None,
-) -> Reward:
-    """A model for each promise, measured on the test images, as the accuracies it was computed from."""
-    from realfm_jax import federated
-    from realfm_jax.federated.delivery import wilson
-
-    own = (promised > measured.accuracy_federated) | (promised < 1 / len(data.classes))
-    total = len(data.test)
-    achieved = measured.accuracy_local.copy()
-    delivery = None
-    if not own.all():
-        delivery = federated.deliver(
-            trained.federated.module,
-            trained.federated.model,
-            promised[~own],
-            data,
-            key=experiment.seed,
-            ways=ways,
-            progress=progress,
-        )
-        achieved[~own] = delivery.achieved
-    interval = wilson(np.round(achieved * total), total)
-    return Reward(contribution, promised, achieved, interval, own, delivery)
-
-
-def _shaping(experiment: Experiment) -> Shaping:
-    return "exact" if experiment.shaping == "exact" else "taylor"
-
-
 def _decided(decision: Decision) -> str:
     found = decision.equilibrium
     optimum, asked = np.asarray(found.local.contribution), np.asarray(found.contribution)
@@ -298,14 +228,19 @@ def _decided(decision: Decision) -> str:
         points = ", ".join(f"{m}: {a:.3f}" for m, a in zip(fit["samples"], fit["accuracy"], strict=True))
         lines.append(f"    accuracy by number of images, alone: {points}")
         lines.append(f"    fitted curve: a_opt {fit['a_opt']:.4f}, k {fit['k']:.4g}")
-    lines.append(f"    alone a device would use {_span(optimum)} samples, with RealFM {_span(asked)}, by theory")
-    lines.append(f"    images trained on: alone {_span(decision.alone)}, together {_span(decision.together)}")
+    lines.append(
+        f"    alone a device would use {_span(optimum)} samples, with RealFM {_span(asked)}, by theory"
+    )
+    lines.append(
+        f"    images trained on: alone {_span(decision.alone)}, together {_span(decision.together)}"
+    )
     return "\n".join(lines)
 
 
 def _trained(measured: Measured) -> str:
     alone, fed = measured.accuracy_local, measured.accuracy_federated
-    return f"    test accuracy: alone {alone.mean():.4f} (mean; {alone.min():.4f} to {alone.max():.4f}), together {fed:.4f}"
+    span = f"{alone.mean():.4f} (mean; {alone.min():.4f} to {alone.max():.4f})"
+    return f"    test accuracy: alone {span}, together {fed:.4f}"
 
 
 def _span(values: np.ndarray) -> str:

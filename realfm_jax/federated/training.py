@@ -92,8 +92,8 @@ class Options(TypedDict, total=False):
       together: clients computed at once on a JAX device: 1 on a CPU, 64 on an accelerator.
       score: "all" scores every device's own model each epoch as well, "global" the average only: 16 devices
         on 10,000 test images are 160,000 images, where an epoch of MNIST trains on 60,000.
-      score_every: epochs from one scoring of the devices' own models to the next, counted back from the last
-        (1); accuracies of the epochs between are not-a-number. The average is scored every epoch.
+      score_every: epochs from one scoring of the devices' own models to the next, counted back from the
+        last (1); accuracies of the epochs between are not-a-number. The average is scored every epoch.
       progress: show a bar; by default in a terminal.
     """
 
