@@ -202,12 +202,12 @@ class Experiment:
 
 
 def images_used(local_optimum: ArrayLike, images: int) -> np.ndarray:
-    """The authors' rule: local optima m_i^o, [n], squeezed into so many training images.
+    """The authors' rule: local optima m_i^o, [n], whole samples of them, squeezed into the training images.
 
-    >>> images_used([906.0, 198478.0], 2 * 3125).tolist()
+    >>> images_used([906.6, 198478.1], 2 * 3125).tolist()
     [517, 3125]
     """
-    optimum = np.asarray(local_optimum, float)
+    optimum = np.floor(np.asarray(local_optimum, float))
     share = images // len(optimum)
     return np.maximum((share * -np.expm1(-SQUEEZE * optimum)).astype(int), 1)
 
@@ -218,7 +218,7 @@ def changed(experiment: Experiment, **values: Any) -> Experiment:
     >>> from realfm_jax.experiments.digits import PRESETS
     >>> changed(PRESETS["small"], epoch=3)
     Traceback (most recent call last):
-    ValueError: unknown key 'epoch'; did you mean epochs?
+    ValueError: unknown key 'epoch'; did you mean epochs or epsilon?
     """
     known = {field.name: field.type for field in dataclasses.fields(Experiment)}
     for name in values:
