@@ -88,7 +88,7 @@ def run(
     say(_decided(decision))
     say("(B) Training, alone and together")
     trained = timed("train", train, experiment, data, decision, place, progress)
-    measured = measure(experiment, decision, trained)
+    measured = measure(experiment, data, decision, trained)
     say(_trained(measured))
     say("(C) Rewards")
     found = outcomes(measured, experiment.judges())
@@ -207,14 +207,19 @@ def _first(shards: "Partition", sizes: np.ndarray, data: "Dataset") -> "Partitio
     return dataclasses.replace(shards, indices=indices, counts=counts)
 
 
-def measure(experiment: Experiment, decision: Decision, trained: Trained) -> Measured:
-    """What training came to, in the terms of the mechanism."""
+def measure(experiment: Experiment, data: "Dataset", decision: Decision, trained: Trained) -> Measured:
+    """What training came to, in the terms of the mechanism.
+
+    A model without a fault on N images is not known to be perfect, and the power payoff of a perfect one is
+    infinite: it counts as one that fails on half an image.
+    """
+    most = 1 - 1 / (2 * len(data.test))
     return Measured(
         decision.game.devices,
         decision.game.server,
         decision.alone.astype(float),
-        trained.local.curves["accuracy"].values[-1].astype(float),
-        float(trained.federated.curves["global_accuracy"].values[-1]),
+        np.minimum(trained.local.curves["accuracy"].values[-1].astype(float), most),
+        min(float(trained.federated.curves["global_accuracy"].values[-1]), most),
         experiment.epsilon,
     )
 
