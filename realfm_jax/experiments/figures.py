@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +29,17 @@ QUANTITIES = {
     "device-utility": ("utility", ("device_utility", "device_utility_local"), "Device utility, mean"),
 }
 """Its comparisons: field of an outcome, attributes of `Published` (together, alone), label."""
+SOURCES = {
+    "RealFM": ("power", "RealFM"),
+    "Linear RealFM": ("linear", "RealFM"),
+    "local": ("power", "Local"),
+    "EqualShare": ("power", "EqualShare"),
+    "RealFM exact": ("power", "RealFM exact"),
+}
+"""What is drawn: payoff of the runs it is from, and name there. With the power payoff for `local` too: devices
+with the linear one use less data alone."""
+THREE = ("RealFM", "Linear RealFM", "local")
+"""What the paper compares."""
 RECORDED = "experiments/*/result.json"
 """Runs that are drawn if none are given."""
 
@@ -44,7 +56,7 @@ figures (N: number of devices, one for each that there are runs of):
   accuracy-N                            test accuracy by epoch, alone and together
   exact-shaping                         ours: what exact shaping asks for, beside RealFM
   free-riding                           ours: what is given, by theory, if the model is shared freely
-  common-payoff                         ours: mechanisms by one and the same payoff
+  common-payoff                         ours: by one and the same payoff; EqualShare if nobody rides free
   headline                              16 devices, IID, in one picture
 
 Runs that differ in nothing but their seed are averaged, with marks from the least to the most. Diamonds are
@@ -105,6 +117,8 @@ class Run(NamedTuple):
 
 Runs = Mapping[Key, list[Run]]
 """By setting, one for each seed."""
+Bars = dict[str, plots.Bar]
+"""By mechanism."""
 
 
 def read(paths: Iterable[Path]) -> list[Run]:
@@ -163,35 +177,26 @@ def _check_average(one: Run, other: Run) -> None:
         raise ValueError(f"{both} are the same setting with the same seed; give one of them")
 
 
-def bars(runs: Runs, key: Key, field: str, paper: tuple[str, str] | None = None) -> dict[str, plots.Bar]:
-    """RealFM, Linear RealFM and local in one setting, whichever payoff `key` has; `paper` as in QUANTITIES.
-
-    Local is what devices with the power payoff have alone: with the linear one they use less data.
-    """
-    power, linear = key._replace(payoff="power"), key._replace(payoff="linear")
-    sources = {
-        "RealFM": (power, "RealFM", 0),
-        "Linear RealFM": (linear, "RealFM", 0),
-        "local": (power, "Local", 1),
-    }
+def bars(runs: Runs, key: Key, field: str, names: Sequence[str] = THREE, paper: Sequence[str] = ()) -> Bars:
+    """Of one setting, whichever payoff `key` has; what there is no run for is left out."""
     found = {}
-    for name, (where, mechanism, which) in sources.items():
-        theirs = find(*where) if paper else None
-        if where in runs:
-            ours = tuple(run.mean(mechanism, field) for run in runs[where])
-            found[name] = plots.Bar(ours, getattr(theirs, paper[which]) if paper and theirs else None)
+    for name in names:
+        payoff, mechanism = SOURCES[name]
+        source = key._replace(payoff=payoff)
+        theirs = find(*source) if paper else None
+        if source in runs:
+            value = getattr(theirs, paper[mechanism == "Local"]) if theirs else None
+            found[name] = plots.Bar(tuple(run.mean(mechanism, field) for run in runs[source]), value)
     return found
 
 
-def panels(
-    runs: Runs, devices: int, quantity: str
-) -> dict[tuple[str, str], dict[str, dict[str, plots.Bar]]]:
-    """Bars of one of the paper's comparisons: by place in the figure, by costs and payoffs, by mechanism."""
+def panels(runs: Runs, devices: int, quantity: str) -> dict[tuple[str, str], dict[str, Bars]]:
+    """Of one of the paper's comparisons: by place in the figure, then by costs and payoffs."""
     field, paper, _ = QUANTITIES[quantity]
-    found: dict[tuple[str, str], dict[str, dict[str, plots.Bar]]] = {}
+    found: dict[tuple[str, str], dict[str, Bars]] = {}
     for key in runs:
         if key.devices == devices:
-            found.setdefault(key.place, {})[DRAWN[key.drawn]] = bars(runs, key, field, paper)
+            found.setdefault(key.place, {})[DRAWN[key.drawn]] = bars(runs, key, field, paper=paper)
     return found
 
 
@@ -230,98 +235,77 @@ def accuracy(runs: Runs, devices: int) -> "Figure | None":
             chosen.setdefault(key.place, key)
     many = {len(runs[key]) > 1 for key in chosen.values()}
     band = "seeds, or devices of one" if len(many) > 1 else "seeds" if True in many else "devices"
-    drawn_ = {place: curves(key, runs[key]) for place, key in chosen.items()}
-    return plots.accuracies(drawn_, f"least to most of {band}") if chosen else None
+    found = {place: curves(key, runs[key]) for place, key in chosen.items()}
+    return plots.accuracies(found, f"least to most of {band}") if found else None
 
 
-def exact_shaping(runs: Runs) -> "Figure | None":
-    """What Taylor and exact shaping ask for, in the mean over devices, where the payoff is not linear."""
-    rows = {
-        key.words(key.place[1]): {
-            name: plots.Bar(tuple(run.mean(name, "contribution") for run in seeds))
-            for name in ("RealFM", "RealFM exact")
-        }
-        for key, seeds in runs.items()
-        if key.payoff == "power"
-    }
-    return plots.settings(rows, "Contribution (samples / device)", ratio=True).figure if rows else None
+def rows(runs: Runs, field: str, *names: str) -> dict[str, Bars]:
+    """Bars of every setting that has a run with the power payoff."""
+    power = [key for key in runs if key.payoff == "power"]
+    return {key.words(key.place[1]): bars(runs, key, field, names) for key in power}
 
 
-def free_riding(runs: Runs) -> "Figure | None":
-    """What all devices give in equilibrium, by theory, in which the distribution of labels plays no part."""
+def given(runs: Runs) -> dict[str, Bars]:
+    """What all devices give together, by theory, in which the distribution of labels plays no part."""
     found: dict[str, dict[str, dict[int, float]]] = {}
     for key, seeds in runs.items():
-        row = found.setdefault(key.words(*(["linear"] if key.payoff == "linear" else [])), {})
+        linear = key.payoff == "linear"
+        row = found.setdefault(key.words(*(["linear"] if linear else [])), {})
         for run in seeds:
-            seed, devices = run.result["provenance"]["config"]["seed"], run.result["devices"]
+            seed, devices = run.result["experiment"]["seed"], run.result["devices"]
             row.setdefault("EqualShare", {})[seed] = run.result["theory"]["equal_share_total"]
             row.setdefault("local", {})[seed] = float(np.sum(devices["local_optimum"]))
-            row.setdefault("RealFM", {})[seed] = float(np.sum(devices["equilibrium"]))
-    rows = {
-        row: {name: plots.Bar(tuple(v.values())) for name, v in values.items()}
-        for row, values in found.items()
+            row.setdefault("Linear RealFM" if linear else "RealFM", {})[seed] = float(
+                np.sum(devices["equilibrium"])
+            )
+    return {
+        words: {name: plots.Bar(tuple(v.values())) for name, v in row.items()}
+        for words, row in found.items()
     }
-    return (
-        plots.settings(rows, "Data of all devices, by theory (samples)", ratio=True).figure
-        if rows
-        else None
+
+
+def ours(runs: Runs) -> "Iterator[tuple[str, Figure | None]]":
+    """Figures that the paper does not have; None: there is no run for it."""
+    asked = {"Contribution (samples / device)": rows(runs, "contribution", "RealFM", "RealFM exact")}
+    yield "exact-shaping", plots.settings(asked, "exact / RealFM") if all(asked.values()) else None
+    total = {"Data of all devices, by theory (samples)": given(runs)}
+    yield "free-riding", plots.settings(total, "RealFM / EqualShare") if all(total.values()) else None
+    common = {
+        "Server utility, power payoff": rows(runs, "common_server_utility", *THREE, "EqualShare"),
+        "Device utility, mean, power payoff": rows(runs, "common_utility", *THREE, "EqualShare"),
+    }
+    yield "common-payoff", plots.settings(common) if all(common.values()) else None
+    contribution, server = (
+        {
+            place[0]: panel["uniform"]
+            for place, panel in panels(runs, 16, quantity).items()
+            if "uniform" in panel and place[1] == "IID"
+        }
+        for quantity in ("contribution", "server-utility")
     )
+    yield "headline", plots.headline(contribution, server) if contribution else None
 
 
-def common_payoff(runs: Runs) -> "Figure | None":
-    """Utilities of the server and, in the mean, of the devices, everybody's by the power payoff."""
-    both: list[dict[str, dict[str, plots.Bar]]] = []
-    for field in ("common_server_utility", "common_utility"):
-        both.append({})
-        for key, seeds in runs.items():
-            if key.payoff == "power":
-                equal = plots.Bar(tuple(run.mean("EqualShare", field) for run in seeds))
-                both[-1][key.words(key.place[1])] = bars(runs, key, field) | {"EqualShare": equal}
-    labels = "Server utility, power payoff", "Device utility, mean, power payoff"
-    return plots.two_settings(*both, labels) if both[0] else None
-
-
-def headline(runs: Runs) -> "Figure | None":
-    """Contribution and server utility of the paper's data sets, 16 devices, IID, uniform."""
-    both: list[dict[str, dict[str, plots.Bar]]] = []
-    for quantity in ("contribution", "server-utility"):
-        found = panels(runs, 16, quantity)
-        places = [
-            place
-            for place in found
-            if place[1] == "IID" and place[0] != "digits" and "uniform" in found[place]
-        ]
-        both.append({place[0]: found[place]["uniform"] for place in places})
-    return plots.headline(*both) if both[0] else None
-
-
-def figures(runs: Runs) -> "Iterator[tuple[str, Figure | None, str]]":
-    """Name, figure (None: there is no run for it) and what it lacks, one after the other."""
-    yield "cost-comparison", theory.cost_comparison().figure, ""  # type: ignore[misc]
-    yield "utility-comparison", theory.utility_comparison(), ""  # type: ignore[misc]
+def figures(runs: Runs) -> "Iterator[tuple[str, Figure | None]]":
+    """All figures by name; None: there is no run for it."""
+    yield "cost-comparison", theory.cost_comparison().figure
+    yield "utility-comparison", theory.utility_comparison()
     for devices in sorted({key.devices for key in runs}, reverse=True):
         for quantity, (_, _, label) in QUANTITIES.items():
-            lacks = missing(runs, devices, "power", "linear")
-            yield f"{quantity}-{devices}", plots.comparison(panels(runs, devices, quantity), label), lacks
-        yield f"accuracy-{devices}", accuracy(runs, devices), missing(runs, devices, "power")
-    for name, draw in {
-        "exact-shaping": exact_shaping,
-        "free-riding": free_riding,
-        "common-payoff": common_payoff,
-        "headline": headline,
-    }.items():
-        yield name, draw(runs), ""
+            yield f"{quantity}-{devices}", plots.comparison(panels(runs, devices, quantity), label)
+        yield f"accuracy-{devices}", accuracy(runs, devices)
+    yield from ours(runs)
 
 
-def missing(runs: Runs, devices: int, *payoffs: str) -> str:
-    """Panels of the paper's figure that there is no run for, by payoff; empty if there is one for each."""
+def missing(runs: Runs) -> list[str]:
+    """Panels of the paper's figures that there is no run for, in words."""
     words = []
-    for payoff in payoffs:
+    for devices, payoff in itertools.product((16, 8), ("power", "linear")):
         have = {key.place for key in runs if key.devices == devices and key.payoff == payoff}
-        asked = [(DATASETS[name], label) for name in ("cifar10", "mnist") for label in LABELS.values()]
+        asked = itertools.product(("CIFAR-10", "MNIST"), LABELS.values())
         lacks = [" ".join(place) for place in asked if place not in have]
-        words += [f"no run with {payoff} payoff: {', '.join(lacks)}"] if lacks else []
-    return "; ".join(words)
+        words += [f"no run: {devices} devices, {payoff} payoff: {', '.join(lacks)}"] if lacks else []
+    return words
 
 
 def parser() -> argparse.ArgumentParser:
@@ -351,15 +335,13 @@ def start(options: argparse.Namespace) -> None:
     matplotlib.use("Agg")  # files only: works without a display
     runs, left_out = settings(read(options.runs or sorted(Path().glob(RECORDED))))
     about = {"runs": ["-".join(map(str, key)) + f" ({len(seeds)} seeds)" for key, seeds in runs.items()]}
-    for name, figure, lacks in figures(runs):
-        words = [f"  {lacks}"] if lacks else []
+    for name, figure in figures(runs):
         if figure is None:
-            print("\n".join([f"{name}: not drawn, there is no run for it"]), flush=True)
+            print(f"not drawn, no run for it: {name}", flush=True)
         else:
-            path = save(figure, options.out / f"{name}.{options.format}", options.format, None, about)
-            print("\n".join([str(path), *words]), flush=True)
-    for words in left_out:
-        print(words)
+            path = options.out / f"{name}.{options.format}"
+            print(save(figure, path, options.format, None, about), flush=True)
+    print("\n".join(missing(runs) + left_out))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,9 @@ from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from realfm_jax.plots import _style as style
 
-LOOKS = {name: i for i, name in enumerate(("RealFM", "Linear RealFM", "local", "EqualShare", "RealFM exact"))}
+LOOKS = {
+    name: i for i, name in enumerate(("RealFM", "Linear RealFM", "local", "EqualShare", "RealFM exact"))
+}
 """Mechanisms, and which of the colours, hatches and markers each has in every figure."""
 PAPER: dict[str, Any] = {"marker": "D", "markersize": 4, "markerfacecolor": "white", "linestyle": "none"}
 """The paper's values: white inside, to be seen on anything."""
@@ -200,11 +202,9 @@ def headline(contribution: Panel, server_utility: Panel) -> Figure:
         groups(style.dressed(ax), panel, len(panel))
         ax.set_ylabel(label + logarithmic(ax, _bars(panel)))
         for patch, bar in zip(ax.patches, _bars(panel), strict=True):
-            at = (patch.get_x() + patch.get_width() / 2, max(bar.mean, bar.paper or bar.mean))  # type: ignore[attr-defined]
+            top = patch.get_x() + patch.get_width() / 2, bar.mean
             number = style.short(float(f"{bar.mean:.2g}"))
-            ax.annotate(number, at, (0, 4), textcoords="offset points", ha="center")
-        low, high = ax.get_ylim()
-        ax.set_ylim(low, high * (high / low) ** 0.06)
+            ax.annotate(number, top, (0, 2), textcoords="offset points", ha="center")
     _legend(figure, [*_bars(contribution), *_bars(server_utility)], _names(panels.values()))
     return figure
 
