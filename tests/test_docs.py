@@ -9,6 +9,10 @@ from conftest import SHARED
 
 import realfm_jax as rfm
 from realfm_jax.cli import main
+from realfm_jax.experiments.command import PRESETS
+from realfm_jax.experiments.experiment import read
+from realfm_jax.experiments.place import load_result
+from realfm_jax.experiments.summary import markdown
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -67,3 +71,28 @@ def test_main_command_prints_the_tables_of_the_readme_and_records_it(
         assert outcome["equilibrium"]["contribution"] == pytest.approx(was, rel=1e-9, abs=1e-6)
     assert main(["solve", "--out", str(out)]) == 2
     assert "exists; give --force" in capsys.readouterr().err
+
+
+def test_the_table_of_experiments_is_what_the_recorded_runs_give() -> None:
+    runs = sorted((ROOT / "experiments").glob("*/result.json"))
+    assert len(runs) >= 5
+    table = markdown(map(load_result, runs))
+    assert table in (ROOT / "experiments" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "run", sorted((ROOT / "experiments").glob("*/config.toml")), ids=lambda p: p.parent.name
+)
+def test_a_recorded_run_is_what_its_configuration_asks_for(run: Path) -> None:
+    result = load_result(run.parent)
+    name = {"cifar10": "cifar"}.get(result["experiment"]["dataset"], result["experiment"]["dataset"])
+    asked = read(run, PRESETS[name])
+    for key, value in result["provenance"]["config"].items():
+        assert getattr(asked, key) == value, key
+    for case in result["rewards"].values():
+        made = [i for i, own in enumerate(case["keeps_own_model"]) if not own]
+        for i in made:  # the promise is kept to one point in a hundred, digits to two
+            allowed = 0.02 if name == "digits" else 0.01
+            assert case["promised"][i] - allowed <= case["achieved"][i] <= case["promised"][i] + 1e-9
+    assert result["accuracy_federated"] > max(result["devices"]["accuracy_local"])
+    assert result["certificate"]["measured_participation"]
