@@ -74,7 +74,7 @@ def duration(seconds: float) -> str:
     """In the unit that fits.
 
     >>> duration(40.0), duration(400.0), duration(40000.0), duration(4e6)
-    ('40 seconds', '7 minutes', '11 hours', '46 days')
+    ('40 seconds', '7 minutes', '11 hours', '47 days')
     """
     for size, unit, most in ((1, "seconds", 90), (60, "minutes", 90), (3600, "hours", 48)):
         if seconds < most * size:

@@ -5,7 +5,7 @@ import csv
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from realfm_jax.experiments.summary import distribution, drawn
 from realfm_jax.formats import FOLDER
 from realfm_jax.plots import experiments as plots
 from realfm_jax.plots import paper as theory
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DATASETS = {"cifar10": "CIFAR-10", "mnist": "MNIST", "digits": "digits"}
 LABELS = {"iid": "IID", "D-0.6": "D-0.6", "D-0.3": "D-0.3"}
@@ -29,17 +26,8 @@ QUANTITIES = {
     "device-utility": ("utility", ("device_utility", "device_utility_local"), "Device utility, mean"),
 }
 """Its comparisons: field of an outcome, attributes of `Published` (together, alone), label."""
-SOURCES = {
-    "RealFM": ("power", "RealFM"),
-    "Linear RealFM": ("linear", "RealFM"),
-    "local": ("power", "Local"),
-    "EqualShare": ("power", "EqualShare"),
-    "RealFM exact": ("power", "RealFM exact"),
-}
-"""What is drawn: payoff of the runs it is from, and name there. With the power payoff for `local` too: devices
-with the linear one use less data alone."""
 THREE = ("RealFM", "Linear RealFM", "local")
-"""What the paper compares."""
+"""What it compares."""
 RECORDED = "experiments/*/result.json"
 """Runs that are drawn if none are given."""
 
@@ -51,16 +39,15 @@ examples:
 
 figures (N: number of devices, one for each that there are runs of):
   cost-comparison, utility-comparison   the paper's theory, which needs no run
-  server-utility-N, contribution-N, device-utility-N
-                                        mechanisms beside one another, each by its own payoff
-  accuracy-N                            test accuracy by epoch, alone and together
-  exact-shaping                         ours: what exact shaping asks for, beside RealFM
-  free-riding                           ours: what is given, by theory, if the model is shared freely
-  common-payoff                         ours: by one and the same payoff; EqualShare if nobody rides free
-  headline                              16 devices, IID, in one picture
+  server-utility-N, contribution-N, device-utility-N   mechanisms, each by its own payoff
+  accuracy-N        test accuracy by epoch, alone and together
+  exact-shaping     ours: what exact shaping asks for, beside RealFM
+  free-riding       ours: what is given, by theory, if the model is shared freely
+  common-payoff     ours: mechanisms by one and the same payoff (EqualShare: if nobody rides free)
+  headline          16 devices, IID, in one picture
 
 Runs that differ in nothing but their seed are averaged, with marks from the least to the most. Diamonds are
-the paper's own values. Linear RealFM comes from runs with --payoff linear, `local` from the others. Earlier
+the paper's own values. Linear RealFM comes from runs with --payoff linear, all else from the others. Earlier
 figures of the same name are replaced.
 """
 
@@ -81,19 +68,18 @@ class Key(NamedTuple):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """To sort by; other distributions than the paper's come last."""
-        known = [list(order) for order in (DATASETS, LABELS, DRAWN)]
-        at = known[1].index(self.distribution) if self.distribution in known[1] else len(known[1])
+        """To sort by, as the paper does; labels that it does not have come last."""
+        at = [*LABELS, self.distribution].index(self.distribution)
         return (
             -self.devices,
-            known[0].index(self.dataset),
+            [*DATASETS].index(self.dataset),
             at,
-            self.distribution,
-            known[2].index(self.drawn),
+            [*DRAWN].index(self.drawn),
+            self.payoff < "m",
         )
 
     def words(self, *others: str) -> str:
-        """A line of a figure."""
+        """A row of a figure."""
         varies = () if self.drawn == "uniform" else (DRAWN[self.drawn],)
         return ", ".join((f"{DATASETS[self.dataset]}, {self.devices} devices", *others, *varies))
 
@@ -121,24 +107,17 @@ Bars = dict[str, plots.Bar]
 """By mechanism."""
 
 
-def read(paths: Iterable[Path]) -> list[Run]:
-    """Runs by their directories or their result.json; ValueError: a path is not a finished run."""
-    runs = []
-    for path in paths:
-        try:
-            run = Run(path, load_result(path))
-            _ = (
-                run.key,
-                run.result["provenance"]["config"]["seed"],
-                run.result["theory"]["equal_share_total"],
-            )
-            run.mean("RealFM exact", "common_utility")
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path} is not a finished run: {error}") from error
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not a finished run: its result has no {error}") from error
-        runs.append(run)
-    return runs
+def read(path: Path) -> Run:
+    """A run by its directory or its result.json; ValueError: it is not a finished run."""
+    try:
+        run = Run(path, load_result(path))
+        _ = run.key, run.result["provenance"]["config"]["seed"], run.result["theory"]["equal_share_total"]
+        run.mean("RealFM exact", "common_utility")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is not a finished run: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a finished run: its result lacks {error}") from error
+    return run
 
 
 def settings(runs: Iterable[Run]) -> tuple[dict[Key, list[Run]], list[str]]:
@@ -150,42 +129,31 @@ def settings(runs: Iterable[Run]) -> tuple[dict[Key, list[Run]], list[str]]:
     found: dict[Key, list[Run]] = {}
     left_out = []
     for run in runs:
-        what = run.result["experiment"]
-        reasons = {
-            f"profit margin {what['profit_margin']:g}": what["profit_margin"] != 1,
-            "exact shaping (the results of Taylor shaping have its outcome too)": what["shaping"]
-            != "taylor",
-            "payoffs vary, but not costs": run.key.drawn not in DRAWN,
-        }
-        why = [reason for reason, holds in reasons.items() if holds]
-        if why:
-            left_out.append(f"left out, not of the paper's settings: {run.path}, {', '.join(why)}")
+        margin, shaping = (run.result["experiment"][name] for name in ("profit_margin", "shaping"))
+        if margin != 1 or shaping != "taylor" or run.key.drawn not in DRAWN:
+            why = f"profit margin {margin:g}, {shaping} shaping, {run.key.drawn}"
+            left_out.append(f"left out, not a setting of the paper's: {run.path} ({why})")
             continue
-        others = found.setdefault(run.key, [])
-        for other in others:
-            _check_average(run, other)
-        others.append(run)
+        for other in found.setdefault(run.key, []):
+            ours, theirs = (one.result["provenance"]["config"] for one in (run, other))
+            differ = [name for name in ours if ours[name] != theirs.get(name)]
+            if differ != ["seed"]:
+                but = f"{', '.join(differ) or 'nothing'}, and only runs of different seeds are averaged"
+                raise ValueError(f"{other.path} and {run.path} differ in {but}; leave one of them out")
+        found[run.key].append(run)
     return {key: found[key] for key in sorted(found, key=lambda key: key.order)}, left_out
-
-
-def _check_average(one: Run, other: Run) -> None:
-    ours, theirs = (run.result["provenance"]["config"] for run in (one, other))
-    both = f"{other.path} and {one.path}"
-    if different := [name for name in ours if name != "seed" and ours[name] != theirs.get(name)]:
-        raise ValueError(f"{both} cannot be averaged: they differ in {', '.join(different)}")
-    if ours["seed"] == theirs["seed"]:
-        raise ValueError(f"{both} are the same setting with the same seed; give one of them")
 
 
 def bars(runs: Runs, key: Key, field: str, names: Sequence[str] = THREE, paper: Sequence[str] = ()) -> Bars:
     """Of one setting, whichever payoff `key` has; what there is no run for is left out."""
     found = {}
     for name in names:
-        payoff, mechanism = SOURCES[name]
-        source = key._replace(payoff=payoff)
+        # `local` with the power payoff too: devices with the linear one use less data alone.
+        source = key._replace(payoff="linear" if name == "Linear RealFM" else "power")
+        mechanism = {"Linear RealFM": "RealFM", "local": "Local"}.get(name, name)
         theirs = find(*source) if paper else None
         if source in runs:
-            value = getattr(theirs, paper[mechanism == "Local"]) if theirs else None
+            value = getattr(theirs, paper[name == "local"]) if theirs else None
             found[name] = plots.Bar(tuple(run.mean(mechanism, field) for run in runs[source]), value)
     return found
 
@@ -202,20 +170,19 @@ def panels(runs: Runs, devices: int, quantity: str) -> dict[tuple[str, str], dic
 
 def learnt(run: Run) -> dict[str, dict[int, list[float]]]:
     """Accuracies after each epoch that was scored: of the federated model, and of each device alone."""
-    folder = run.path if run.path.is_dir() else run.path.parent
+    file = (run.path if run.path.is_dir() else run.path.parent) / "curves.csv"
     found: dict[str, dict[int, list[float]]] = {"federated": {}, "local": {}}
-    columns = {"federated": "global_accuracy", "local": "accuracy"}
-    with open(folder / "curves.csv", newline="") as file:
-        for row in csv.DictReader(file):
-            value = float(row[columns[row["kind"]]] or "nan")
-            # The federated model is one for all; its accuracy is written beside each device.
-            if np.isfinite(value) and (row["kind"] == "local" or int(row["device"]) == 0):
-                found[row["kind"]].setdefault(int(row["epoch"]), []).append(value)
+    for row in csv.DictReader(file.read_text().splitlines()):
+        kind, local = row["kind"], row["kind"] == "local"
+        value = float(row["accuracy" if local else "global_accuracy"] or "nan")
+        # The federated model is one for all; its accuracy is written beside each device.
+        if np.isfinite(value) and (local or row["device"] == "0"):
+            found[kind].setdefault(int(row["epoch"]), []).append(value)
     return found
 
 
 def curves(key: Key, runs: Sequence[Run]) -> dict[str, plots.Curve]:
-    """Of one setting: means over devices and seeds, in bands over seeds or, if there is one, over devices."""
+    """Of one setting: means over devices and seeds, in bands over seeds or, of one seed, over devices."""
     each, theirs = [learnt(run) for run in runs], find(*key)
     found = {}
     for kind in ("federated", "local"):
@@ -227,7 +194,7 @@ def curves(key: Key, runs: Sequence[Run]) -> dict[str, plots.Curve]:
     return found
 
 
-def accuracy(runs: Runs, devices: int) -> "Figure | None":
+def accuracy(runs: Runs, devices: int) -> Any:
     """Accuracy by epoch of runs with the power payoff, with costs and payoffs as uniform as there are."""
     chosen: dict[tuple[str, str], Key] = {}
     for key in runs:
@@ -247,46 +214,32 @@ def rows(runs: Runs, field: str, *names: str) -> dict[str, Bars]:
 
 def given(runs: Runs) -> dict[str, Bars]:
     """What all devices give together, by theory, in which the distribution of labels plays no part."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
+    found: dict[str, Bars] = {}
     for key, seeds in runs.items():
-        linear = key.payoff == "linear"
-        row = found.setdefault(key.words(*(["linear"] if linear else [])), {})
-        for run in seeds:
-            seed, devices = run.result["experiment"]["seed"], run.result["devices"]
-            row.setdefault("EqualShare", {})[seed] = run.result["theory"]["equal_share_total"]
-            row.setdefault("local", {})[seed] = float(np.sum(devices["local_optimum"]))
-            row.setdefault("Linear RealFM" if linear else "RealFM", {})[seed] = float(
-                np.sum(devices["equilibrium"])
-            )
-    return {
-        words: {name: plots.Bar(tuple(v.values())) for name, v in row.items()}
-        for words, row in found.items()
-    }
-
-
-def ours(runs: Runs) -> "Iterator[tuple[str, Figure | None]]":
-    """Figures that the paper does not have; None: there is no run for it."""
-    asked = {"Contribution (samples / device)": rows(runs, "contribution", "RealFM", "RealFM exact")}
-    yield "exact-shaping", plots.settings(asked, "exact / RealFM") if all(asked.values()) else None
-    total = {"Data of all devices, by theory (samples)": given(runs)}
-    yield "free-riding", plots.settings(total, "RealFM / EqualShare") if all(total.values()) else None
-    common = {
-        "Server utility, power payoff": rows(runs, "common_server_utility", *THREE, "EqualShare"),
-        "Device utility, mean, power payoff": rows(runs, "common_utility", *THREE, "EqualShare"),
-    }
-    yield "common-payoff", plots.settings(common) if all(common.values()) else None
-    contribution, server = (
-        {
-            place[0]: panel["uniform"]
-            for place, panel in panels(runs, 16, quantity).items()
-            if "uniform" in panel and place[1] == "IID"
+        devices = [run.result["devices"] for run in seeds]
+        values = {
+            "EqualShare": [run.result["theory"]["equal_share_total"] for run in seeds],
+            "local": [float(np.sum(one["local_optimum"])) for one in devices],
+            ("RealFM" if key.payoff == "power" else "Linear RealFM"): [
+                float(np.sum(one["equilibrium"])) for one in devices
+            ],
         }
-        for quantity in ("contribution", "server-utility")
+        words = key.words() if key.payoff == "power" else key.words("linear")
+        found.setdefault(words, {name: plots.Bar(tuple(each)) for name, each in values.items()})
+    return found
+
+
+def headline(runs: Runs) -> Any:
+    """The paper's data sets, 16 devices, IID, uniform."""
+    wanted = [key for key in runs if key[1:4] == (16, "iid", "uniform") and key.dataset != "digits"]
+    contribution, server = (
+        {key.place[0]: bars(runs, key, field, paper=paper) for key in wanted}
+        for field, paper, _ in (QUANTITIES["contribution"], QUANTITIES["server-utility"])
     )
-    yield "headline", plots.headline(contribution, server) if contribution else None
+    return plots.headline(contribution, server) if wanted else None
 
 
-def figures(runs: Runs) -> "Iterator[tuple[str, Figure | None]]":
+def figures(runs: Runs) -> Iterator[tuple[str, Any]]:
     """All figures by name; None: there is no run for it."""
     yield "cost-comparison", theory.cost_comparison().figure
     yield "utility-comparison", theory.utility_comparison()
@@ -294,36 +247,30 @@ def figures(runs: Runs) -> "Iterator[tuple[str, Figure | None]]":
         for quantity, (_, _, label) in QUANTITIES.items():
             yield f"{quantity}-{devices}", plots.comparison(panels(runs, devices, quantity), label)
         yield f"accuracy-{devices}", accuracy(runs, devices)
-    yield from ours(runs)
+    asked = rows(runs, "contribution", "RealFM", "RealFM exact")
+    total = given(runs)
+    common = {
+        f"{whose}, power payoff": rows(runs, field, *THREE, "EqualShare")
+        for whose, field in {
+            "Server utility": "common_server_utility",
+            "Device utility": "common_utility",
+        }.items()
+    }
+    label = "Contribution (samples / device)"
+    yield "exact-shaping", plots.settings({label: asked}, "exact / RealFM") if asked else None
+    label = "Data of all devices, by theory (samples)"
+    yield "free-riding", plots.settings({label: total}, "RealFM / EqualShare") if total else None
+    yield "common-payoff", plots.settings(common) if asked else None
+    yield "headline", headline(runs)
 
 
-def missing(runs: Runs) -> list[str]:
+def missing(runs: Runs) -> Iterator[str]:
     """Panels of the paper's figures that there is no run for, in words."""
-    words = []
     for devices, payoff in itertools.product((16, 8), ("power", "linear")):
         have = {key.place for key in runs if key.devices == devices and key.payoff == payoff}
         asked = itertools.product(("CIFAR-10", "MNIST"), LABELS.values())
-        lacks = [" ".join(place) for place in asked if place not in have]
-        words += [f"no run: {devices} devices, {payoff} payoff: {', '.join(lacks)}"] if lacks else []
-    return words
-
-
-def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
-    found = argparse.ArgumentParser(
-        prog="python -m realfm_jax.experiments.figures",
-        description="The paper's experiment figures, and ours, from recorded runs.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    words = f"directory or result.json of a finished run (default: {RECORDED}, if there are any)"
-    found.add_argument("runs", nargs="*", type=Path, metavar="RUN", help=words)
-    out = FOLDER / "figures"
-    found.add_argument("--out", type=Path, default=out, metavar="DIR", help=f"where the figures go ({out})")
-    found.add_argument(
-        "--format", choices=("png", "pdf", "svg"), default="png", help="of the figures (png)"
-    )
-    return found
+        if lacks := [" ".join(place) for place in asked if place not in have]:
+            yield f"no run of {devices} devices, {payoff} payoff: {', '.join(lacks)}"
 
 
 def start(options: argparse.Namespace) -> None:
@@ -333,22 +280,32 @@ def start(options: argparse.Namespace) -> None:
     from realfm_jax.drawing import save
 
     matplotlib.use("Agg")  # files only: works without a display
-    runs, left_out = settings(read(options.runs or sorted(Path().glob(RECORDED))))
+    runs, left_out = settings(map(read, options.runs or sorted(Path().glob(RECORDED))))
     about = {"runs": ["-".join(map(str, key)) + f" ({len(seeds)} seeds)" for key, seeds in runs.items()]}
     for name, figure in figures(runs):
-        if figure is None:
-            print(f"not drawn, no run for it: {name}", flush=True)
-        else:
-            path = options.out / f"{name}.{options.format}"
-            print(save(figure, path, options.format, None, about), flush=True)
-    print("\n".join(missing(runs) + left_out))
+        path = options.out / f"{name}.{options.format}"
+        done = (
+            "not drawn, no run for it"
+            if figure is None
+            else save(figure, path, options.format, None, about)
+        )
+        print(f"{name}: {done}", flush=True)
+    print("\n".join([*missing(runs), *left_out]))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw from the command line; returns the exit code as `realfm` does."""
     from realfm_jax.cli import guarded
 
-    options = parser().parse_args(argv)
+    name, layout = "python -m realfm_jax.experiments.figures", argparse.RawDescriptionHelpFormatter
+    about = "The paper's experiment figures, and ours, from recorded runs."
+    parser = argparse.ArgumentParser(name, description=about, epilog=_EPILOG, formatter_class=layout)
+    words = f"directory or result.json of a finished run (default: {RECORDED}, if there are any)"
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help=words)
+    out = FOLDER / "figures"
+    parser.add_argument("--out", type=Path, default=out, metavar="DIR", help=f"where figures go ({out})")
+    parser.add_argument("--format", choices=("png", "pdf", "svg"), default="png", help="of figures (png)")
+    options = parser.parse_args(argv)
     return guarded(lambda: start(options), own_process=argv is None)
 
 

@@ -85,7 +85,7 @@ def comparison(panels: Mapping[Place, Panel], label: str) -> Figure:
 
 
 def groups(ax: Axes, panel: Panel, most: int) -> Axes:
-    """Groups of bars, the paper's values beside them; room for `most` groups, for bars as wide as elsewhere."""
+    """Groups of bars, the paper's values beside them; as wide as if there were `most` groups."""
     names = _names([panel])
     for i, group in enumerate(panel.values()):
         for name, bar in group.items():
