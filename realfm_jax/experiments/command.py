@@ -173,7 +173,11 @@ def _one(experiment: Experiment, data: Any, options: argparse.Namespace, many: b
     place = Place(_directory(experiment, options, many))
     place.claim(experiment, options.resume)
     begun = time.perf_counter()
-    finished = run(experiment, data, place, say=lambda words: print(words, flush=True))
+    try:
+        finished = run(experiment, data, place, say=lambda words: print(words, flush=True))
+    except KeyboardInterrupt:
+        saved = f"what was done is kept; the same command with --out {place.path} --resume goes on"
+        raise KeyboardInterrupt(saved) from None
     result = document(finished, dataclasses.asdict(experiment))
     result["timings"]["total"] = time.perf_counter() - begun
     place.save_curves(finished)

@@ -21,15 +21,22 @@ LABELS = {"iid": "IID", "D-0.6": "D-0.6", "D-0.3": "D-0.3"}
 DRAWN = {"uniform": "uniform", "nonuniformC": "C varies", "nonuniformPC": "C, P vary"}
 """Rows, columns and groups of the paper's figures, in its order."""
 QUANTITIES = {
-    "server-utility": ("server_utility", ("server_utility", "server_utility_local"), "Server utility"),
+    "server-utility": (
+        "server_utility",
+        ("server_utility", "server_utility_local"),
+        "Server utility\n(own payoff)",
+    ),
     "contribution": ("contribution", ("contribution", "samples_alone"), "Contribution\n(samples / device)"),
-    "device-utility": ("utility", ("device_utility", "device_utility_local"), "Device utility, mean"),
+    "device-utility": (
+        "utility",
+        ("device_utility", "device_utility_local"),
+        "Device utility\n(mean, own payoff)",
+    ),
 }
 """Its comparisons: field of an outcome, attributes of `Published` (together, alone), label."""
-THREE = ("RealFM", "Linear RealFM", "local")
-"""What it compares."""
+THREE = "RealFM", "Linear RealFM", "local"
 RECORDED = "experiments/*/result.json"
-"""Runs that are drawn if none are given."""
+"""What it compares, and the runs that are drawn if none are given."""
 
 _EPILOG = """\
 examples:
@@ -46,9 +53,9 @@ figures (N: number of devices, one for each that there are runs of):
   common-payoff     ours: mechanisms by one and the same payoff (EqualShare: if nobody rides free)
   headline          16 devices, IID, in one picture
 
-Runs that differ in nothing but their seed are averaged, with marks from the least to the most. Diamonds are
-the paper's own values. Linear RealFM comes from runs with --payoff linear, all else from the others. Earlier
-figures of the same name are replaced.
+Runs that differ in nothing but their seed are averaged, with marks from the least to the most. Diamonds:
+the paper's own values. Linear RealFM comes from runs with --payoff linear, all else from the others.
+Earlier figures of the same name are replaced.
 """
 
 
@@ -70,13 +77,8 @@ class Key(NamedTuple):
     def order(self) -> tuple[Any, ...]:
         """To sort by, as the paper does; labels that it does not have come last."""
         at = [*LABELS, self.distribution].index(self.distribution)
-        return (
-            -self.devices,
-            [*DATASETS].index(self.dataset),
-            at,
-            [*DRAWN].index(self.drawn),
-            self.payoff < "m",
-        )
+        known = [*DATASETS].index(self.dataset), at, [*DRAWN].index(self.drawn)
+        return -self.devices, *known, self.payoff == "linear"
 
     def words(self, *others: str) -> str:
         """A row of a figure."""
@@ -89,6 +91,11 @@ class Run(NamedTuple):
 
     path: Path
     result: dict[str, Any]
+
+    @property
+    def curves(self) -> Path:
+        """Beside its result."""
+        return (self.path if self.path.is_dir() else self.path.parent) / "curves.csv"
 
     @property
     def key(self) -> Key:
@@ -113,6 +120,7 @@ def read(path: Path) -> Run:
         run = Run(path, load_result(path))
         _ = run.key, run.result["provenance"]["config"]["seed"], run.result["theory"]["equal_share_total"]
         run.mean("RealFM exact", "common_utility")
+        run.curves.stat()
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is not a finished run: {error}") from error
     except (KeyError, TypeError) as error:
@@ -121,11 +129,7 @@ def read(path: Path) -> Run:
 
 
 def settings(runs: Iterable[Run]) -> tuple[dict[Key, list[Run]], list[str]]:
-    """Runs by setting, in the paper's order, and words about those that have no place in its figures.
-
-    Raises:
-      ValueError: two runs of a setting differ in more than their seed, or not even in that.
-    """
+    """Runs by setting, in the paper's order, and words about those that have no place in its figures."""
     found: dict[Key, list[Run]] = {}
     left_out = []
     for run in runs:
@@ -170,9 +174,8 @@ def panels(runs: Runs, devices: int, quantity: str) -> dict[tuple[str, str], dic
 
 def learnt(run: Run) -> dict[str, dict[int, list[float]]]:
     """Accuracies after each epoch that was scored: of the federated model, and of each device alone."""
-    file = (run.path if run.path.is_dir() else run.path.parent) / "curves.csv"
     found: dict[str, dict[int, list[float]]] = {"federated": {}, "local": {}}
-    for row in csv.DictReader(file.read_text().splitlines()):
+    for row in csv.DictReader(run.curves.read_text().splitlines()):
         kind, local = row["kind"], row["kind"] == "local"
         value = float(row["accuracy" if local else "global_accuracy"] or "nan")
         # The federated model is one for all; its accuracy is written beside each device.
@@ -201,7 +204,7 @@ def accuracy(runs: Runs, devices: int) -> Any:
         if key.devices == devices and key.payoff == "power":
             chosen.setdefault(key.place, key)
     many = {len(runs[key]) > 1 for key in chosen.values()}
-    band = "seeds, or devices of one" if len(many) > 1 else "seeds" if True in many else "devices"
+    band = "seeds (of one: devices)" if len(many) > 1 else "seeds" if True in many else "devices"
     found = {place: curves(key, runs[key]) for place, key in chosen.items()}
     return plots.accuracies(found, f"least to most of {band}") if found else None
 
@@ -216,16 +219,11 @@ def given(runs: Runs) -> dict[str, Bars]:
     """What all devices give together, by theory, in which the distribution of labels plays no part."""
     found: dict[str, Bars] = {}
     for key, seeds in runs.items():
-        devices = [run.result["devices"] for run in seeds]
-        values = {
-            "EqualShare": [run.result["theory"]["equal_share_total"] for run in seeds],
-            "local": [float(np.sum(one["local_optimum"])) for one in devices],
-            ("RealFM" if key.payoff == "power" else "Linear RealFM"): [
-                float(np.sum(one["equilibrium"])) for one in devices
-            ],
-        }
-        words = key.words() if key.payoff == "power" else key.words("linear")
-        found.setdefault(words, {name: plots.Bar(tuple(each)) for name, each in values.items()})
+        power, devices = key.payoff == "power", [run.result["devices"] for run in seeds]
+        row = {"EqualShare": plots.Bar(tuple(run.result["theory"]["equal_share_total"] for run in seeds))}
+        for name, of in {"local": "local_optimum", THREE[not power]: "equilibrium"}.items():
+            row[name] = plots.Bar(tuple(float(np.sum(one[of])) for one in devices))
+        found.setdefault(key.words(*(() if power else ("linear",))), row)
     return found
 
 
@@ -247,19 +245,13 @@ def figures(runs: Runs) -> Iterator[tuple[str, Any]]:
         for quantity, (_, _, label) in QUANTITIES.items():
             yield f"{quantity}-{devices}", plots.comparison(panels(runs, devices, quantity), label)
         yield f"accuracy-{devices}", accuracy(runs, devices)
-    asked = rows(runs, "contribution", "RealFM", "RealFM exact")
-    total = given(runs)
-    common = {
-        f"{whose}, power payoff": rows(runs, field, *THREE, "EqualShare")
-        for whose, field in {
-            "Server utility": "common_server_utility",
-            "Device utility": "common_utility",
-        }.items()
-    }
+    asked, total = rows(runs, "contribution", "RealFM", "RealFM exact"), given(runs)
     label = "Contribution (samples / device)"
     yield "exact-shaping", plots.settings({label: asked}, "exact / RealFM") if asked else None
     label = "Data of all devices, by theory (samples)"
     yield "free-riding", plots.settings({label: total}, "RealFM / EqualShare") if total else None
+    fields = {"Server utility": "common_server_utility", "Device utility, mean": "common_utility"}
+    common = {f"{who}, power payoff": rows(runs, of, *THREE, "EqualShare") for who, of in fields.items()}
     yield "common-payoff", plots.settings(common) if asked else None
     yield "headline", headline(runs)
 
@@ -284,12 +276,8 @@ def start(options: argparse.Namespace) -> None:
     about = {"runs": ["-".join(map(str, key)) + f" ({len(seeds)} seeds)" for key, seeds in runs.items()]}
     for name, figure in figures(runs):
         path = options.out / f"{name}.{options.format}"
-        done = (
-            "not drawn, no run for it"
-            if figure is None
-            else save(figure, path, options.format, None, about)
-        )
-        print(f"{name}: {done}", flush=True)
+        done = figure and save(figure, path, options.format, None, about)
+        print(f"{name}: {done or 'not drawn, no run for it'}", flush=True)
     print("\n".join([*missing(runs), *left_out]))
 
 
@@ -298,12 +286,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from realfm_jax.cli import guarded
 
     name, layout = "python -m realfm_jax.experiments.figures", argparse.RawDescriptionHelpFormatter
-    about = "The paper's experiment figures, and ours, from recorded runs."
-    parser = argparse.ArgumentParser(name, description=about, epilog=_EPILOG, formatter_class=layout)
+    parser = argparse.ArgumentParser(name, description=__doc__, epilog=_EPILOG, formatter_class=layout)
     words = f"directory or result.json of a finished run (default: {RECORDED}, if there are any)"
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help=words)
-    out = FOLDER / "figures"
-    parser.add_argument("--out", type=Path, default=out, metavar="DIR", help=f"where figures go ({out})")
+    words = f"where figures go ({FOLDER / 'figures'})"
+    parser.add_argument("--out", type=Path, default=FOLDER / "figures", metavar="DIR", help=words)
     parser.add_argument("--format", choices=("png", "pdf", "svg"), default="png", help="of figures (png)")
     options = parser.parse_args(argv)
     return guarded(lambda: start(options), own_process=argv is None)

@@ -16,9 +16,9 @@ LOOKS = {
     name: i for i, name in enumerate(("RealFM", "Linear RealFM", "local", "EqualShare", "RealFM exact"))
 }
 """Mechanisms, and which of the colours, hatches and markers each has in every figure."""
-PAPER: dict[str, Any] = {"marker": "D", "markersize": 4, "markerfacecolor": "white", "linestyle": "none"}
+PAPER: dict[str, Any] = {"marker": "D", "markersize": 3.5, "markerfacecolor": "white", "linestyle": "none"}
 """The paper's values: white inside, to be seen on anything."""
-SLOT, BAR = 0.3, 0.2
+SLOT, BAR = 0.3, 0.17
 """Widths, groups being 1 apart: of a bar and the paper's value to its right, and of the bar alone."""
 WHISKER: dict[str, Any] = {"color": "0.5", "linewidth": 1.2}
 """From the least to the most of several seeds."""
@@ -78,8 +78,10 @@ def comparison(panels: Mapping[Place, Panel], label: str) -> Figure:
         for place, ax in line.items():
             groups(ax, panels[place], most) if place in panels else _empty(ax)
         here = [bar for place in line for bar in _bars(panels.get(place, {}))]
-        first = next(iter(line.values()))
-        first.set_ylabel(label + logarithmic(first, here))
+        words = [logarithmic(ax, here) for ax in line.values()]
+        next(iter(line.values())).set_ylabel(label + words[0])
+    if {group for panel in panels.values() for group in panel} != {"uniform"}:
+        figure.supxlabel("C, P: costs, payoffs of the devices", fontsize=style.SIZE)
     _legend(figure, [bar for panel in panels.values() for bar in _bars(panel)], _names(panels.values()))
     return figure
 
@@ -94,7 +96,9 @@ def groups(ax: Axes, panel: Panel, most: int) -> Axes:
             if len(bar.seeds) > 1:
                 ax.vlines(left + BAR / 2, min(bar.seeds), max(bar.seeds), **WHISKER)
             if bar.paper is not None:
-                ax.plot(left + (SLOT + BAR) / 2, bar.paper, color="black", label="paper", **PAPER)
+                ax.plot(
+                    left + (SLOT + BAR) / 2, bar.paper, color="black", label="paper", clip_on=False, **PAPER
+                )
     style.ticks_at(ax.xaxis, panel)
     middle = (len(panel) - 1) / 2
     ax.set_xlim(middle - most / 2, middle + most / 2)
@@ -228,8 +232,8 @@ def logarithmic(ax: Axes, bars: Iterable[Bar], which: str = "y") -> str:
     sizes = np.abs(values[values != 0])
     near = 10.0 ** np.floor(np.log10(max(sizes.min(), DEEPEST * sizes.max()))) if sizes.size else 1.0
     set_scale("symlog", linthresh=near, linscale=0.5)
-    tens = near * 10.0 ** np.arange(0, np.ceil(np.log10(max(np.abs(values).max(), near) / near)) + 1)
-    tens = tens[:: max(1, len(tens) // 3)]
+    powers = np.arange(1, np.ceil(np.log10(sizes.max() / near)) + 1) if sizes.size else np.array([])
+    tens = near * 10.0 ** powers[:: 1 + len(powers) // 4]
     axis.set_major_locator(FixedLocator([*-tens[::-1], 0.0, *tens]))
     axis.set_minor_locator(NullLocator())
     set_limits(min(values.min() * 2, -0.3 * near), max(values.max() * 2, near))
