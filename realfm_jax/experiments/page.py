@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -28,13 +27,12 @@ def save_page(result: dict[str, Any], finished: "Finished", path: Path) -> None:
 @style.styled
 def page(result: dict[str, Any], curves: dict[str, Any]) -> Figure:
     """Four pictures of a run: `result` is its document, `curves` what its trainings recorded, by name."""
-    with matplotlib.rc_context({"legend.fontsize": style.SIZE}):
-        figure = Figure(figsize=(style.PAGE, 5.4), layout="constrained")
-        axes = figure.subplots(2, 2)
-        learning(curves, axes[0, 0])
-        contributions(result, axes[0, 1])
-        promises(result, axes[1, 0])
-        gains(result, axes[1, 1])
+    figure = Figure(figsize=(style.PAGE, 5.4), layout="constrained")
+    axes = figure.subplots(2, 2)
+    learning(curves, axes[0, 0])
+    contributions(result, axes[0, 1])
+    promises(result, axes[1, 0])
+    gains(result, axes[1, 1])
     return figure
 
 
