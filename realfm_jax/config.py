@@ -193,17 +193,22 @@ def read(file: Path | None, assignments: Sequence[tuple[str, str]] = ()) -> Conf
     """
     tables: dict[str, Any] = {}
     if file is not None:
-        if not file.exists():
-            raise FileNotFoundError(f"{file} does not exist")
-        try:
-            tables = tomllib.loads(file.read_text())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file} is not a TOML file: {error}") from error
+        tables = tables_of(file)
         _check(tables, str(file))
     for key, text in assignments:
         _assign(tables, key, parse(text))
     _check(tables, "command line")
     return Config(tables, file, tuple(key for key, _ in assignments))
+
+
+def tables_of(file: Path) -> dict[str, Any]:
+    """What a TOML file says, unchecked."""
+    if not file.exists():
+        raise FileNotFoundError(f"{file} does not exist")
+    try:
+        return tomllib.loads(file.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not a TOML file: {error}") from error
 
 
 def parse(text: str) -> Any:

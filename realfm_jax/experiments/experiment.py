@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from realfm_jax.comparison import CURVES, Setting
+from realfm_jax.config import tables_of
 from realfm_jax.game import Devices, Server
 from realfm_jax.parameters import unknown
 from realfm_jax.payoff import LinearPayoff
@@ -229,12 +229,7 @@ def changed(experiment: Experiment, **values: Any) -> Experiment:
 
 def read(path: Path, presets: Mapping[str, Experiment]) -> Experiment:
     """The experiment of a TOML file, [experiment]; what it leaves out is its preset's."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist")
-    try:
-        tables = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a TOML file: {error}") from error
+    tables = tables_of(path)
     if set(tables) != {"experiment"}:
         raise ValueError(f"{path} must have one table, [experiment]; got {', '.join(tables) or 'none'}")
     given = tables["experiment"]
