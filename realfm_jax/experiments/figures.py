@@ -35,8 +35,9 @@ QUANTITIES = {
 }
 """Its comparisons: field of an outcome, attributes of `Published` (together, alone), label."""
 THREE = "RealFM", "Linear RealFM", "local"
+FOUR = *THREE, "EqualShare if nobody rides free"
 RECORDED = "experiments/*/result.json"
-"""What it compares, and the runs that are drawn if none are given."""
+"""What it compares, and what we do; the runs that are drawn if none are given."""
 
 _EPILOG = """\
 examples:
@@ -50,12 +51,11 @@ figures (N: number of devices, one for each that there are runs of):
   accuracy-N        test accuracy by epoch, alone and together
   exact-shaping     ours: what exact shaping asks for, beside RealFM
   free-riding       ours: what is given, by theory, if the model is shared freely
-  common-payoff     ours: mechanisms by one and the same payoff (EqualShare: if nobody rides free)
+  common-payoff     ours: mechanisms by one and the same payoff
   headline          16 devices, IID, in one picture
 
-Runs that differ in nothing but their seed are averaged, with marks from the least to the most. Diamonds:
-the paper's own values. Linear RealFM comes from runs with --payoff linear, all else from the others.
-Earlier figures of the same name are replaced.
+Runs that differ only in their seed are averaged. Diamonds: the paper's own values. Linear RealFM comes from
+runs with --payoff linear, all else from the others. Earlier figures of the same name are replaced.
 """
 
 
@@ -154,7 +154,7 @@ def bars(runs: Runs, key: Key, field: str, names: Sequence[str] = THREE, paper: 
     for name in names:
         # `local` with the power payoff too: devices with the linear one use less data alone.
         source = key._replace(payoff="linear" if name == "Linear RealFM" else "power")
-        mechanism = {"Linear RealFM": "RealFM", "local": "Local"}.get(name, name)
+        mechanism = {"Linear RealFM": "RealFM", "local": "Local", FOUR[3]: "EqualShare"}.get(name, name)
         theirs = find(*source) if paper else None
         if source in runs:
             value = getattr(theirs, paper[name == "local"]) if theirs else None
@@ -251,7 +251,7 @@ def figures(runs: Runs) -> Iterator[tuple[str, Any]]:
     label = "Data of all devices, by theory (samples)"
     yield "free-riding", plots.settings({label: total}, "RealFM / EqualShare") if total else None
     fields = {"Server utility": "common_server_utility", "Device utility, mean": "common_utility"}
-    common = {f"{who}, power payoff": rows(runs, of, *THREE, "EqualShare") for who, of in fields.items()}
+    common = {f"{who}, power payoff": rows(runs, of, *FOUR) for who, of in fields.items()}
     yield "common-payoff", plots.settings(common) if asked else None
     yield "headline", headline(runs)
 

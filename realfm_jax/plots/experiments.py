@@ -13,7 +13,12 @@ from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 from realfm_jax.plots import _style as style
 
 LOOKS = {
-    name: i for i, name in enumerate(("RealFM", "Linear RealFM", "local", "EqualShare", "RealFM exact"))
+    "RealFM": 0,
+    "Linear RealFM": 1,
+    "local": 2,
+    "EqualShare": 3,
+    "EqualShare if nobody rides free": 3,
+    "RealFM exact": 4,
 }
 """Mechanisms, and which of the colours, hatches and markers each has in every figure."""
 PAPER: dict[str, Any] = {"marker": "D", "markersize": 3.5, "markerfacecolor": "white", "linestyle": "none"}
@@ -244,7 +249,9 @@ def logarithmic(ax: Axes, bars: Iterable[Bar], which: str = "y") -> str:
 def _grid(
     panels: Mapping[Place, Any], height: float, sharey: bool = True
 ) -> tuple[Figure, dict[Place, Axes]]:
-    rows, columns = (list(dict.fromkeys(place[i] for place in panels)) for i in (0, 1))
+    rows = list(dict.fromkeys(row for row, _ in panels))
+    # Not as they come, because data sets differ in what they have; backwards: IID, D-0.6, D-0.3.
+    columns = sorted({column for _, column in panels}, reverse=True)
     width = style.COLUMN if len(columns) == 1 else style.PAGE
     figure = Figure(figsize=(width, 0.6 + height * len(rows)), layout="constrained")
     found = figure.subplots(len(rows), len(columns), sharey="row" if sharey else False, squeeze=False)
