@@ -17,6 +17,8 @@ from scipy.optimize import minimize, root
 A_OPT, K, EPSILON = 0.95, 10.0, 1e-9
 START = math.log(2e5)
 """log m near which a device of this setting trains alone."""
+ROUND = 1e5
+"""Samples: a person's guess of the same."""
 Drawn = tuple[np.ndarray, np.ndarray]
 """Costs and payoff scales, [..., n] each."""
 
@@ -134,11 +136,38 @@ def _bisect(positive: Callable[[Any], Any], low: Any, high: Any, steps: int) -> 
     return x
 
 
-def with_nelder_mead(cost: np.ndarray, scale: np.ndarray) -> Answers:
-    """One game [n] as one would write it down: each device by itself, in NumPy, from the same start.
+def with_each_device(cost: np.ndarray, scale: np.ndarray) -> Answers:
+    """One game [n], device by device, as the paper's equations read: Nelder-Mead for m_i^o, in samples,
+    from a round guess, as SciPy comes; then one device after the other gives what lifts its shaped accuracy
+    to a_C, by hybrid Powell, until nobody moves.
 
-    Nelder-Mead for each m_i^o, then hybrid Powell where all shaped accuracies reach a_C. Answers are good
-    to about 1e-7: near its maximum a utility does not show more of where it is.
+    Answers are good to about 1e-7: near its maximum a utility does not show more of where it is.
+    """
+
+    def most_alone(c: float, z: float) -> float:
+        return minimize(lambda m: c * m[0] - z * (error(m[0]) ** -2 - 1), [ROUND], method="Nelder-Mead").x[
+            0
+        ]
+
+    def reply(i: int, others: float, start: float) -> float:
+        def missing(m: np.ndarray) -> np.ndarray:
+            return shaped(local[i], at[i], m, cost[i], scale[i]) / error(others + m) - 1
+
+        return _hybrid(missing, np.array([start]), 1e-10)[0]
+
+    local = np.array([most_alone(c, z) for c, z in zip(cost, scale, strict=True)])
+    at, m, before = error(local), 4 * local, np.zeros_like(local)
+    while np.abs(m - before).max() > 1e-8 * m.max():
+        before = m.copy()
+        for i in range(len(m)):
+            m[i] = reply(i, m.sum() - m[i], m[i])
+    return rewarded(local, m, cost, scale)
+
+
+def with_nelder_mead(cost: np.ndarray, scale: np.ndarray) -> Answers:
+    """The same with some thought: along log m from nearby, and one root for all devices together.
+
+    Nelder-Mead for each m_i^o, then hybrid Powell where all shaped accuracies reach a_C.
     """
 
     def most_alone(c: float, z: float) -> float:

@@ -33,18 +33,18 @@ def aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
     highest = _highest_total(game, alone)
     lowest = greater(local_total, _no_use(curve, highest))
 
-    def replies(log_total: Array, mean_a_opt: Array) -> Array:
-        total = jnp.exp(log_total)
+    def replies(log_total: Array, game: Game, alone: LocalOptimum, mean_a_opt: Array) -> Array:
+        total, curve = jnp.exp(log_total), game.server_accuracy_curve
         return full_replies(game, alone, federate(game.server, curve, total, total * mean_a_opt))
 
-    def log_total(mean_a_opt: Array) -> tuple[Array, Array]:
-        def excess(x: Array) -> Array:
-            return _log(add_up(replies(x, mean_a_opt))) - x
+    def excess(x: Array, *given: Any) -> Array:
+        return _log(add_up(replies(x, *given))) - x
 
-        return root(excess, log(lowest), log(greater(highest, lowest)))
+    def log_total(mean_a_opt: Array) -> tuple[Array, Array]:
+        return root(excess, log(lowest), log(greater(highest, lowest)), (game, alone, mean_a_opt))
 
     def mean_excess(mean_a_opt: Array) -> Array:
-        return mean_excess_of(replies(log_total(mean_a_opt)[0], mean_a_opt), mean_a_opt)
+        return mean_excess_of(replies(log_total(mean_a_opt)[0], game, alone, mean_a_opt), mean_a_opt)
 
     def mean_excess_of(m: Array, mean_a_opt: Array) -> Array:
         return add_up(m * (a_opt - mean_a_opt)) / greater(add_up(m), lowest)
@@ -54,7 +54,7 @@ def aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
         # Devices join and leave as the mean moves: too many kinks for plain steps.
         mean, outer_steps = root(mean_excess, a_opt.min(), a_opt.max(), plain_steps=0)
     x, steps = log_total(mean)
-    m = replies(x, mean)
+    m = replies(x, game, alone, mean)
     balance = jnp.abs(_log(add_up(m)) - x) + jnp.abs(mean_excess_of(m, mean))
     # All costs prohibitive and no way up: nobody contributes anything.
     nobody = (local_total == 0) & (balance > 1e-3)

@@ -21,10 +21,15 @@ from realfm_jax.game import Game
 from realfm_jax.mechanism import RealFM
 from realfm_jax.parameters import replace
 
-BATCH = 2**19
-"""Devices (games x devices in each) solved together, per JAX device: 4 MB for each array of float64."""
+BATCH = 2**18
+"""Devices (games x devices in each) solved together, per JAX device: 2 MB for each array of float64, a few
+of which a processor's cache can hold."""
 SMALL_BATCH = 2**13
 """Where each device is searched on a grid of some hundred contributions."""
+
+COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
+"""XLA takes 256 bits even where a CPU has 512, because of those that slow down; no kernel of another
+platform reads this."""
 
 Numbers = dict[str, np.ndarray]
 """Parameters by name, one row per game: shape [games] or [games, n]."""
@@ -102,7 +107,11 @@ def _certificates(game: Game, numbers: dict[str, Array], method: Method) -> dict
     return {name: field.of(found) for name, field in CERTIFIED.items()}
 
 
-@functools.partial(jax.jit, static_argnames=("one", "games", "method", "mesh"))
+@functools.partial(
+    jax.jit,
+    static_argnames=("one", "games", "method", "mesh"),
+    compiler_options=COMPILER_OPTIONS,
+)
 def _kernel(one: Any, game: Game, numbers: Any, games: int, method: Method, mesh: Mesh) -> Any:
     """`one(game, numbers of one row, method)` for every row, each JAX device its share of the rows."""
 

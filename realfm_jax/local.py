@@ -11,7 +11,7 @@ from realfm_jax._struct import struct
 from realfm_jax.accuracy import PLENTY, GeneralizationBound, InverseSqrt, error_at
 from realfm_jax.game import Devices
 from realfm_jax.payoff import Expansion, LinearPayoff, PowerPayoff, expand, value_at
-from realfm_jax.scalar import argmax, greater, lesser, log, root, value_and_derivative
+from realfm_jax.scalar import argmax, greater, lesser, log, root, rough_log, value_and_derivative
 
 
 @struct
@@ -80,17 +80,21 @@ def local_optimum(devices: Devices) -> LocalOptimum:
 
 def _last_stationary_point(device: Devices) -> tuple[Array, Array]:
     """(m, 1 - a(m)) at the right-most root of log(phi'(a) a'(m)) - log c in log m, one device."""
-    curve: Any = device.accuracy
-    payoff: Any = device.payoff
 
-    def excess(x: Array) -> Array:
+    def excess(x: Array, device: Any, log_price: Array) -> Array:
+        curve = device.accuracy
         # Not clipped at accuracy 0: there the logarithm of a zero slope would be -inf.
         shortfall, falling = value_and_derivative(curve.shortfall_at_log)(x)
-        return payoff.log_slope(1 - curve.a_opt + shortfall) + log(-falling) - log(device.cost) - x
+        steepening = device.payoff.log_steepening(1 - curve.a_opt + shortfall)
+        return steepening + log(-falling) - log_price - x
 
+    curve: Any = device.accuracy
+    payoff: Any = device.payoff
     low = log(curve.useless)
-    high = log(value_at(payoff, 1 - curve.a_opt) / device.cost)
-    x, _ = root(excess, low, greater(low, high))
+    high = rough_log(value_at(payoff, 1 - curve.a_opt) / device.cost)
+    # Logarithms are most of the work: this one is taken once.
+    given = device, log(device.cost / payoff.first_slope)
+    x, _ = root(excess, low, greater(low, high), given)
     return jnp.exp(x), lesser(1 - curve.a_opt + curve.shortfall_at_log(x), 1.0)
 
 

@@ -105,6 +105,8 @@ def _choices(game: Game) -> list[dataclasses.Field[Any]]:
 
 def _first(devices: Devices, count: int) -> Devices:
     """The first `count` devices; if all are alike, there are as many as you like."""
+    if count == len(devices):
+        return devices
     alike = not any(jnp.ndim(leaf) for leaf in jax.tree.leaves(devices))
     most = "" if alike else f" and at most {len(devices)}, as many as have parameters of their own"
     if count < 1 or (count > len(devices) and not alike):

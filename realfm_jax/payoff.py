@@ -46,9 +46,14 @@ class PowerPayoff:
         """phi(1 - e), e in (0, 1]."""
         return self.scale * jnp.expm1(-self.exponent * log(error))
 
-    def log_slope(self, error: ArrayLike) -> Array:
-        """log phi'(1 - e)."""
-        return log(self.scale * self.exponent) - (self.exponent + 1) * log(error)
+    @property
+    def first_slope(self) -> Array:
+        """phi'(0)."""
+        return self.scale * self.exponent
+
+    def log_steepening(self, error: ArrayLike) -> Array:
+        """log(phi'(1 - e) / phi'(0))."""
+        return -(self.exponent + 1) * log(error)
 
     def error_for(self, value: ArrayLike) -> Array:
         """The e with phi(1 - e) = value, value >= 0."""
@@ -79,9 +84,14 @@ class LinearPayoff:
         """phi(1 - e)."""
         return self.scale * (1 - error)
 
-    def log_slope(self, error: ArrayLike) -> Array:
-        """log phi'(1 - e)."""
-        return log(self.scale) + jnp.zeros_like(error)
+    @property
+    def first_slope(self) -> Array:
+        """phi'(0)."""
+        return self.scale
+
+    def log_steepening(self, error: ArrayLike) -> Array:
+        """log(phi'(1 - e) / phi'(0)) = 0."""
+        return jnp.zeros_like(error)
 
     def error_for(self, value: ArrayLike) -> Array:
         """The e with phi(1 - e) = value; negative beyond the value of a perfect model."""

@@ -115,14 +115,17 @@ def make_plan(
         check_method(method, variant)
         # What is allowed is always an interval: the extremes speak for all values.
         for extreme in (np.min, np.max):
-            values = {a.name: extreme(a.values, axis=0) for a in axes if not a.is_choice}
-            n = len(variant.devices)
-            replace(variant, **{name: value[:n] if value.ndim else value for name, value in values.items()})
+            found = {a.name: (extreme(a.values), a.values.ndim > 1) for a in axes if not a.is_choice}
+            rows = {
+                name: np.full(len(variant.devices), x) if row else x for name, (x, row) in found.items()
+            }
+            replace(variant, **rows)
     devices = max(len(variant.devices) for variant in variants)
     left, block = chunk or batch(devices), {}
     for name, length in reversed(shape.items()):
         fixed = any(axis.is_choice for axis in axes if axis.dimension == name)
-        block[name] = 1 if fixed else min(length, left)
+        # As equal as can be: the last piece is filled up to the size of the others.
+        block[name] = 1 if fixed else -(-length // -(-length // left))
         left = max(1, left // block[name])
     fields = FIELDS | (CERTIFIED if certificate else {})
     return Plan(game, axes, shape, {d: block[d] for d in shape}, devices, fields, method, certificate)

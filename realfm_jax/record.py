@@ -1,6 +1,7 @@
 """Results on disk: JSON with provenance, written whole or not at all."""
 
 import contextlib
+import functools
 import hashlib
 import json
 import math
@@ -30,13 +31,14 @@ def provenance(config: dict[str, Any]) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "backend": jax.default_backend(),
-        "float64": jnp.zeros(()).dtype == "float64",
+        "float64": jnp.result_type(float) == "float64",
         "revision": revision(),
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": config,
     }
 
 
+@functools.cache  # what this process imported does not change any more, and git takes milliseconds
 def revision() -> str | None:
     """The git revision of the source, "-dirty" if files differ from it; None outside a checkout."""
     home = Path(__file__).parents[1]

@@ -163,5 +163,5 @@ def _description(plan: Plan) -> dict[str, str]:
 def _digest(plan: Plan) -> str:
     """Of everything that the numbers depend on."""
     labels = [(axis.name, axis.dimension, str(axis.values) if axis.is_choice else "") for axis in plan.axes]
-    text = [__version__, labels, plan.block, plan.method, list(plan.fields), jnp.zeros(()).dtype.name]
+    text = [__version__, labels, plan.block, plan.method, list(plan.fields), jnp.result_type(float).name]
     return digest((plan.game, [axis.values for axis in plan.axes if not axis.is_choice]), json.dumps(text))

@@ -55,10 +55,12 @@ def test_roots_that_plain_steps_may_miss(f: object, wanted: float) -> None:
 
 
 @pytest.mark.parametrize("payoff", [rfm.PowerPayoff(1.3, 2.7), rfm.LinearPayoff(0.7)])
-def test_log_slope_is_the_logarithm_of_the_derivative(payoff: rfm.PowerPayoff) -> None:
+def test_first_slope_and_steepening_make_up_the_derivative(payoff: rfm.PowerPayoff) -> None:
     for error in (0.03, 0.4, 1.0):
         slope = -derivative(payoff.at_error)(error)
-        assert float(payoff.log_slope(error)) == pytest.approx(float(jnp.log(slope)), abs=1e-14)
+        assert float(jnp.log(payoff.first_slope) + payoff.log_steepening(error)) == pytest.approx(
+            float(jnp.log(slope)), abs=1e-14
+        )
 
 
 @pytest.mark.parametrize("curve", [rfm.GeneralizationBound(0.9, 200.0), rfm.InverseSqrt(0.9, 3.0)])
@@ -67,3 +69,18 @@ def test_both_ways_into_a_curve_agree(curve: rfm.GeneralizationBound) -> None:
         assert float(curve.shortfall_at_log(np.log(m))) == pytest.approx(
             float(curve.shortfall(m)), rel=1e-13
         )
+
+
+def test_a_root_in_float32_leaves_no_trace() -> None:
+    """a_opt so near 1 that 1 - a_opt has few digits in float32: the first steps end far from the root."""
+    costs = np.geomspace(1e-9, 1e-3, 200)
+    for a_opt in (0.9975, 0.999, 0.99999, 0.9999999):
+        devices = rfm.Devices(cost=costs, accuracy=rfm.GeneralizationBound(a_opt, 0.3))
+        m = rfm.local_optimum(devices).contribution
+        slope = jax.vmap(derivative(lambda m, d: rfm.local_utility(d, m)))(
+            m, jax.vmap(lambda c: rfm.Devices(c, devices.accuracy))(jnp.asarray(costs))
+        )
+        # du/dm = phi' a' - c is 0 to the digits that a sum of numbers of size c has.
+        inside = np.asarray(m) > 0
+        assert inside.sum() > 50
+        assert np.abs(slope / costs)[inside].max() < 1e-9, a_opt
