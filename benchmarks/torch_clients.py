@@ -23,6 +23,7 @@ class Clients:
         clients: int,
         kind: torch.dtype = torch.float32,
         layout: torch.memory_format = torch.contiguous_format,
+        learning_rate: float = 1e-3,
         **options: Any,
     ) -> None:
         self.kind, self.layout = kind, layout
@@ -30,7 +31,7 @@ class Clients:
         for model in self.models:
             torch_models.load(model, variables)
             model.to(dtype=kind, memory_format=layout)
-        self.optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3) for model in self.models]
+        self.optimizers = [torch.optim.Adam(model.parameters(), learning_rate) for model in self.models]
 
     def round(self, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The losses of a round of local steps, [clients, steps], after which all models are averaged."""
