@@ -22,7 +22,7 @@ federated.use_cores()
 import optax
 mnist = federated.load("mnist")
 shards = federated.partition(mnist.train.labels, [3750] * 16, key=0)
-recipe = federated.Recipe(optax.adam(1e-3), epochs=3)
+recipe = federated.Recipe(optax.adam(3e-3), epochs=3)
 together = federated.train_federated(federated.MnistCNN(), mnist, shards, recipe, key=0, score="global")
 alone = federated.train_local(federated.MnistCNN(), mnist, shards, recipe, key=0)
 found = {"together": together.curves.global_accuracy, "alone": alone.curves.accuracy.mean("device")}
@@ -41,5 +41,7 @@ def test_sixteen_devices_learn_more_together_than_alone() -> None:
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout.splitlines()[-1])
     print(found)
-    assert found["together"][-1] >= 0.97  # the authors' curve has 0.989 here; see docs/federation.md
+    # The authors' curve has 0.989 here. At their learning rate, 1e-3, neither this package nor PyTorch gets
+    # beyond 0.98: see docs/federation.md.
+    assert found["together"][-1] >= 0.985
     assert found["together"][-1] > found["alone"][-1]
