@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realfm_jax import federated
+from realfm_jax.federated import clients as many
 from realfm_jax.federated import loop
 from realfm_jax.federated.batches import draw
 
@@ -111,6 +112,23 @@ def test_every_layout_gives_the_same_numbers(tmp_path: Path) -> None:
     assert found["loss"][:2].tobytes() == here.curves.loss.values[:2].tobytes()
 
 
+def test_rounds_computed_in_one_call_are_the_same_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, advance = [], many.advance
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls.append(args[2].shape[:3])
+        return advance(*args, **options)
+
+    monkeypatch.setattr(many, "advance", counted)
+    several = rich_run(2)
+    assert calls == [(3, 3, 2)] * 2  # clients, rounds, steps: an epoch in a call
+    monkeypatch.setattr(loop, "CALL_BYTES", 1)
+    one = rich_run(2)
+    assert calls[2:] == [(3, 1, 2)] * 6
+    close(several.clients, one.clients)
+    np.testing.assert_allclose(several.curves.loss, one.curves.loss, rtol=1e-6)
+
+
 def started(result: Path, checkpoints: Path | str, epochs: int, devices: int = 1) -> subprocess.Popen[str]:
     command = [sys.executable, str(PROGRAM), str(checkpoints), str(result), str(epochs), str(devices)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -168,6 +186,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path, damage
 
 
 def test_ctrl_c_loses_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "CALL_BYTES", 1)  # one round a call
     advance, calls = loop.advance, []
 
     def interrupted(*args: Any) -> Any:

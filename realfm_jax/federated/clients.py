@@ -107,16 +107,15 @@ def advance(
     places: Layout,
     averaging: bool,
 ) -> tuple[Clients, Array]:
-    """A round: start from the average of all models (if `averaging`), then h local steps on each client.
+    """Rounds, one after the other: each starts from the average of all models (if `averaging`), then every
+    client takes h local steps.
 
     Args:
-      images: uint8 [clients, h, batch, H, W, C]; labels: [clients, h, batch].
+      images: uint8 [clients, rounds, h, batch, H, W, C]; labels: [clients, rounds, h, batch].
       weights: [clients], sum 1, what each client counts in the average.
 
-    Returns the clients, and their training losses [clients, h].
+    Returns the clients, and their training losses [clients, rounds, h].
     """
-    start = average(clients.variables, weights) if averaging else None
-    own = None if averaging else clients.variables
     numbers = jnp.arange(labels.shape[0])
 
     def one(same: Tree, client: Tree) -> Tree:
@@ -125,10 +124,16 @@ def advance(
         key = jax.random.fold_in(jax.random.wrap_key_data(key), number)
         return _local_steps(task, own if start is None else start, optimizer, key, step, images, labels)
 
-    variables, optimizer, losses = places.over(
-        one, (start, clients.key, clients.step), (own, clients.optimizer, numbers, images, labels)
-    )
-    return Clients(variables, optimizer, clients.key, clients.step + labels.shape[1]), losses
+    def next_round(clients: Clients, batches: tuple[Array, Array]) -> tuple[Clients, Array]:
+        start = average(clients.variables, weights) if averaging else None
+        own = None if averaging else clients.variables
+        variables, optimizer, losses = places.over(
+            one, (start, clients.key, clients.step), (own, clients.optimizer, numbers, *batches)
+        )
+        return Clients(variables, optimizer, clients.key, clients.step + losses.shape[1]), losses
+
+    clients, losses = lax.scan(next_round, clients, (images.swapaxes(0, 1), labels.swapaxes(0, 1)))
+    return clients, losses.swapaxes(0, 1)
 
 
 def _local_steps(

@@ -19,6 +19,10 @@ from realfm_jax.federated.models import init
 from realfm_jax.progress import bar
 from realfm_jax.record import digest
 
+CALL_BYTES = 1 << 20
+"""Rounds whose pictures together take no more than this are computed in one call: a call takes its
+milliseconds, too."""
+
 
 class DivergedError(FloatingPointError):
     """A training loss is no longer a finite number."""
@@ -45,6 +49,13 @@ class Setting(NamedTuple):
         """The shards; the first ones again where clients are padded to a multiple of the JAX devices."""
         devices = len(self.shards)
         return tuple(self.shards[i % devices] for i in range(self.places.padded(devices)))
+
+    @property
+    def at_once(self) -> int:
+        """Rounds computed in one call, a divisor of those in an epoch: where one ends, models are scored."""
+        pictures = len(self.shards) * self.local_steps * self.batch * self.data.train.images[0].nbytes
+        most = max(1, min(self.epoch, CALL_BYTES // pictures))
+        return max(count for count in range(1, most + 1) if self.epoch % count == 0)
 
     @property
     def weights(self) -> np.ndarray:
@@ -85,7 +96,7 @@ def run(
         with bar(rounds * steps, "client-step", progress, len(reached.losses) * steps) as shown:
             while len(reached.losses) < rounds:
                 reached = advance(setting, reached, test)
-                shown(steps, **_facts(setting, reached))
+                shown(steps * setting.at_once, **_facts(setting, reached))
                 if store and time.monotonic() - saved >= save_every:
                     _save(setting, store, reached)
                     saved = time.monotonic()
@@ -139,8 +150,8 @@ def _placed(setting: Setting, own: Clients) -> Clients:
 
 
 def advance(setting: Setting, reached: Progress, test: tuple[np.ndarray, np.ndarray]) -> Progress:
-    """One round more, and the scores if it ends an epoch."""
-    images, labels = batches(setting, len(reached.losses))
+    """A round more, or as many as are computed at once, and the scores if an epoch ends."""
+    images, labels = batches(setting, len(reached.losses), setting.at_once)
     clients, losses = many.advance(
         reached.clients,
         *setting.places.put((images, labels)),
@@ -150,16 +161,16 @@ def advance(setting: Setting, reached: Progress, test: tuple[np.ndarray, np.ndar
         averaging=setting.averaging,
     )
     by_step = np.asarray(losses)[: len(setting.shards)]
-    _check_finite(by_step, len(reached.losses) * setting.local_steps, setting)
-    reached = reached._replace(clients=clients, losses=[*reached.losses, by_step.mean(1)])
+    _check_finite(by_step.reshape(len(by_step), -1), len(reached.losses) * setting.local_steps, setting)
+    reached = reached._replace(clients=clients, losses=[*reached.losses, *by_step.mean(2).T])
     return reached if len(reached.losses) % setting.epoch else _scored(setting, reached, test)
 
 
-def batches(setting: Setting, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """The samples of a round: images, still bytes, [clients, h, batch, H, W, C]; their labels."""
-    seed = tuple(int(word) for word in setting.key)
-    first = number * setting.local_steps
-    drawn = draw(setting.padded, seed, first, setting.local_steps, setting.batch)
+def batches(setting: Setting, first: int, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    """The samples of some rounds: images, still bytes, [clients, rounds, h, batch, H, W, C]; their labels."""
+    seed, h = tuple(int(word) for word in setting.key), setting.local_steps
+    drawn = draw(setting.padded, seed, first * h, rounds * h, setting.batch)
+    drawn = drawn.reshape(len(drawn), rounds, h, setting.batch)
     train = setting.data.train
     return train.images[drawn], train.labels[drawn].astype(np.int32)
 
@@ -231,7 +242,7 @@ def _resumed(setting: Setting, found: Tree) -> Progress:
 
 def fingerprint(setting: Setting, start: Progress) -> str:
     """What makes two runs the same: the program of a round itself, the initial models, data and shards."""
-    images, labels = batches(setting, 0)
+    images, labels = batches(setting, 0, 1)
     places = many.layout(1, 1)
     one = jax.tree.map(lambda leaf: leaf[:1], (start.clients.variables, start.clients.optimizer))
     program = jax.make_jaxpr(many.advance, static_argnums=(4, 5, 6))(

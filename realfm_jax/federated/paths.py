@@ -110,6 +110,7 @@ class Skew:
         here = variables
         for number in range(self.rounds):
             drawn = draw(shard, seed, number * self.steps, self.steps, self.batch)
+            drawn = drawn[:, None]  # one round
             batch = data.train.images[drawn], data.train.labels[drawn].astype(np.int32)
             state, _ = many.advance(state, *places.put(batch), np.ones(1, np.float32), task, places, False)
             there = jax.tree.map(lambda leaf: np.asarray(leaf[0]), state.variables)
