@@ -68,7 +68,7 @@ def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
     """What a process prints at its end."""
     printed, _ = process.communicate()
     if process.returncode:
-        raise RuntimeError(f"{process.args} ended with {process.returncode}")
+        raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
     return json.loads(printed.splitlines()[-1])
 
 

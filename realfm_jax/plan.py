@@ -115,10 +115,8 @@ def make_plan(
         check_method(method, variant)
         # What is allowed is always an interval: the extremes speak for all values.
         for extreme in (np.min, np.max):
-            found = {a.name: (extreme(a.values), a.values.ndim > 1) for a in axes if not a.is_choice}
-            rows = {
-                name: np.full(len(variant.devices), x) if row else x for name, (x, row) in found.items()
-            }
+            ends = {a.name: (extreme(a.values), a.values.ndim > 1) for a in axes if not a.is_choice}
+            rows = {name: np.full(len(variant.devices), x) if row else x for name, (x, row) in ends.items()}
             replace(variant, **rows)
     devices = max(len(variant.devices) for variant in variants)
     left, block = chunk or batch(devices), {}

@@ -15,6 +15,10 @@ from realfm_jax.plan import Axis, Plan
 from realfm_jax.record import digest, plain, provenance
 
 
+WRITE_ALL: Any = {"write_empty_chunks": True}
+"""Else Zarr would leave out a chunk of zeros, money for instance, and a missing chunk means not computed."""
+
+
 class Memory:
     """A sweep held in memory."""
 
@@ -92,7 +96,8 @@ class Zarr:
 
     def _array(self, name: str, dtype: np.dtype) -> Any:
         if name in self.group:
-            return self.group[name]
+            array: Any = self.group[name]  # which has forgotten to write zeros, too
+            return array.with_config(WRITE_ALL)
         lengths = self.plan.dimensions(self.plan.fields[name])
         block = self.plan.block | {"device": self.plan.devices}
         return self.group.create_array(
@@ -102,7 +107,7 @@ class Zarr:
             dtype=dtype,
             fill_value=None,  # xarray would read a fill value as missing, and money is often 0
             compressors=None,  # utilities and contributions are noise to a compressor
-            config={"write_empty_chunks": True},
+            config=WRITE_ALL,
             attributes={"_ARRAY_DIMENSIONS": list(lengths), **_attributes(self.plan, name)},
         )
 

@@ -21,7 +21,10 @@ SETTING = [198478.08, 782164.12, 1 - 0.943806, 1 - 0.943806, 120.142, 315.683]
 """16 equal devices of the CIFAR-10 setting, from an independent reference: the fields of `Answers`."""
 
 
-@pytest.mark.parametrize("peer", ["with_numpy", "with_nelder_mead", "with_tuned_nelder_mead", "with_root"])
+PEERS = ["with_numpy", "with_each_device", "with_nelder_mead", "with_tuned_nelder_mead", "with_root"]
+
+
+@pytest.mark.parametrize("peer", PEERS)
 def test_peers_find_the_known_equilibrium(peer: str) -> None:
     cost, scale = np.full(16, 2.5e-4), np.ones(16)
     if peer == "with_numpy":
@@ -108,3 +111,17 @@ def test_training_is_compared_before_it_is_timed(tmp_path: Path) -> None:
         assert all(row["name"] in run.stdout for row in record[name])
     (fewest,) = record["scale"]
     assert 1e8 < fewest["more"]["peak_megabytes"] * 1e6 < 1e10
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_is_resumed_to_the_same_bits_and_a_large_game_certified(tmp_path: Path) -> None:
+    out = tmp_path / "million.json"
+    command = [sys.executable, "-m", "benchmarks.million", "--rows", "300", "--devices", "5000"]
+    run = subprocess.run(
+        [*command, "--out", str(out)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    record = json.loads(out.read_text())
+    assert record["sweep"]["games"] == 90_000
+    assert record["sweep"]["identical_chunks"] == record["sweep"]["chunks"]
+    assert "4,096" in record["large_game"]["report"] or "4096" in record["large_game"]["report"]

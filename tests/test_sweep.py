@@ -217,6 +217,8 @@ def test_kill_9_loses_nothing_that_was_finished_and_changes_no_bit(tmp_path: Pat
         run(STREAM.format(size=size, chunk=chunk, store=str(whole), out=str(tmp_path / "whole.npz"))).wait()
         == 0
     )
+    chunks = {path.relative_to(whole): path.read_bytes() for path in whole.glob("*/[0-9]*")}
+    assert {p.relative_to(broken): p.read_bytes() for p in broken.glob("*/[0-9]*")} == chunks
     one, other = np.load(tmp_path / "broken.npz"), np.load(tmp_path / "whole.npz")
     for name in one.files:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)

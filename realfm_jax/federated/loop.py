@@ -52,7 +52,7 @@ class Setting(NamedTuple):
 
     @property
     def at_once(self) -> int:
-        """Rounds computed in one call, a divisor of those in an epoch: where one ends, models are scored."""
+        """Rounds computed in one call, a divisor of those in an epoch, after which models are scored."""
         pictures = len(self.shards) * self.local_steps * self.batch * self.data.train.images[0].nbytes
         most = max(1, min(self.epoch, CALL_BYTES // pictures))
         return max(count for count in range(1, most + 1) if self.epoch % count == 0)
@@ -167,7 +167,7 @@ def advance(setting: Setting, reached: Progress, test: tuple[np.ndarray, np.ndar
 
 
 def batches(setting: Setting, first: int, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """The samples of some rounds: images, still bytes, [clients, rounds, h, batch, H, W, C]; their labels."""
+    """The samples of some rounds: uint8 images [clients, rounds, h, batch, H, W, C], and their labels."""
     seed, h = tuple(int(word) for word in setting.key), setting.local_steps
     drawn = draw(setting.padded, seed, first * h, rounds * h, setting.batch)
     drawn = drawn.reshape(len(drawn), rounds, h, setting.batch)
