@@ -14,9 +14,8 @@ from realfm_jax.parameters import UNITS, parameters
 from realfm_jax.plan import Axis, Plan
 from realfm_jax.record import digest, plain, provenance
 
-
 WRITE_ALL: Any = {"write_empty_chunks": True}
-"""Else Zarr would leave out a chunk of zeros, money for instance, and a missing chunk means not computed."""
+"""Else Zarr leaves out a chunk of zeros, money for instance; and a missing chunk means not computed."""
 
 
 class Memory:
