@@ -230,6 +230,22 @@ def machine() -> dict[str, Any]:
     }
 
 
+def tables(games: int, devices: int, measured: dict[str, list[Row]]) -> str:
+    """What was measured, as it is printed, and quoted in the README."""
+    memory = {"temporary_bytes_per_device": "bytes / device", "gradient_over_value": "gradient / value"}
+    limit = {"curves_per_solve": "curves / solve"}
+    sections = {
+        "many_games": (f"A. {games:,} games of {devices} devices", "game", "us", limit),
+        "one_game": (f"B. One game of {devices} devices", "game", "us", {}),
+        "many_devices": ("C. One game, many devices", "device", "ns", memory),
+    }
+    return "\n".join(
+        table(title, measured[name], of, unit, extras)
+        for name, (title, of, unit, extras) in sections.items()
+        if name in measured
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -244,17 +260,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     effort, where = QUICK if options.quick else Effort(), machine()
     versions = f"JAX {jax.__version__}, SciPy {where['scipy']}, optimistix {where['optimistix']}"
     print(f"{where['cpu']}, {where['cores']} cores, load {where['load']:.1f}; float64; {versions}\n")
-    many = many_games(options.games, options.devices, effort)
-    title = f"A. {options.games:,} games of {options.devices} devices"
-    print(table(title, many, "game", "us", {"curves_per_solve": "curves / solve"}))
-    one = general_tools(options.devices, effort)
-    print(table(f"B. One game of {options.devices} devices", one, "game", "us", {}))
-    big = many_devices(effort)
-    extras = {"temporary_bytes_per_device": "bytes / device", "gradient_over_value": "gradient / value"}
-    print(table("C. One game, many devices", big, "device", "ns", extras))
+    measured: dict[str, list[Row]] = {}
+    for name, measure in {
+        "many_games": lambda: many_games(options.games, options.devices, effort),
+        "one_game": lambda: general_tools(options.devices, effort),
+        "many_devices": lambda: many_devices(effort),
+    }.items():
+        measured[name] = measure()
+        print(tables(options.games, options.devices, {name: measured[name]}), flush=True)
     about = provenance(vars(options)) | {"hardware": where}
-    tables = {"many_games": many, "one_game": one, "many_devices": big}
-    print("saved", save_json(options.out, {"provenance": about, **tables}))
+    print("saved", save_json(options.out, {"provenance": about, **measured}))
 
 
 if __name__ == "__main__":

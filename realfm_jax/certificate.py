@@ -214,7 +214,7 @@ def certify(game: Game, outcome: Equilibrium, probes: int = 3, sample: int = SAM
         total=m.sum(),
         largest_utility=jnp.where(largest > 0, largest, 1.0),
         tolerance=jnp.asarray(1e-8 if m.dtype == jnp.float64 else 1e-4, m.dtype),
-        rounding=64 * jnp.finfo(m.dtype).eps * (value + game.devices.cost * m).max(),
+        rounding=256 * jnp.finfo(m.dtype).eps * (value + game.devices.cost * m).max(),
     )
 
 

@@ -82,6 +82,18 @@ def test_one_command_measures_prints_and_records(tmp_path: Path) -> None:
         assert row["name"] in run.stdout
 
 
+def test_the_readme_quotes_the_recorded_tables() -> None:
+    record = json.loads((ROOT / "experiments" / "benchmarks.json").read_text())
+    measured = {
+        name: [command.Row(**{k: np.nan if v is None else v for k, v in row.items()}) for row in rows]
+        for name, rows in record.items()
+        if name != "provenance"
+    }
+    asked = record["provenance"]["config"]
+    for line in command.tables(asked["games"], asked["devices"], measured).splitlines():
+        assert line in (ROOT / "README.md").read_text()
+
+
 def test_what_does_not_apply_stays_empty() -> None:
     rows = [command.Row("ours", 1, 2e-6, 1.0, more={"x": 3.0}), command.Row("missing", 1)]
     lines = command.table("T", rows, "game", "us", {"x": "extra"}).splitlines()
