@@ -222,6 +222,7 @@ def test_headline_is_the_papers_first_setting_in_two_panels(tmp_path: Path) -> N
     not_drawn = [record(tmp_path / name, 4.0, **what) for name, what in others.items()]
     both = record(tmp_path / "a"), record(tmp_path / "b", 2.0, dataset="cifar10")
     contribution, server = figures.headline(read(*both, *not_drawn)).axes
+    assert server.get_ylabel() == "Server utility (own payoff)"  # bars of different payoffs side by side
     assert ticks(contribution.xaxis) == ["CIFAR-10", "MNIST"]
     assert [height for _, height in bars(contribution)] == [6000, 2000, 3000, 1000]
     assert [height for _, height in bars(server)] == [600, 200, 300, 100]

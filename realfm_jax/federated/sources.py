@@ -62,7 +62,8 @@ def fetch(
     if not download:
         request.reasons.append("nothing was to be downloaded")
     advice = (
-        f"run `realfm data fetch {known.name}` where there is a network, or give data_dir or "
+        f"run `realfm data fetch {known.name}` where there is a network and, if that is elsewhere, copy "
+        "the file it names to $REALFM_CACHE or ~/.cache/realfm_jax here; or give data_dir (--data-dir) or "
         f"$TFDS_DATA_DIR, a directory with {known.name}/{known.version} as TFDS prepares it"
     )
     raise FileNotFoundError("\n  - ".join([f"{known.name} is not to be had: {advice}", *request.reasons]))

@@ -205,7 +205,7 @@ def headline(contribution: Panel, server_utility: Panel) -> Figure:
     figure = Figure(figsize=(style.PAGE, 2.5), layout="constrained")
     panels = {
         "Contribution (samples per device)": contribution,
-        "Server utility": server_utility,
+        "Server utility (own payoff)": server_utility,
     }
     for ax, (label, panel) in zip(figure.subplots(1, 2), panels.items(), strict=True):
         groups(style.dressed(ax), panel, len(panel))
