@@ -94,6 +94,16 @@ def test_the_readme_quotes_the_recorded_tables() -> None:
         assert line in (ROOT / "README.md").read_text()
 
 
+def test_the_tour_quotes_the_recorded_training() -> None:
+    record = json.loads((ROOT / "experiments" / "training.json").read_text())
+    text = (ROOT / "docs" / "federation.md").read_text()
+    for row in record["MNIST CNN"] + record["ResNet-8"]:
+        assert f"| {row['name']} | {1e3 * row['seconds'] / row['count']:.2f} | {row['ratio']:.3g} |" in text
+    for row in record["scale"]:
+        clients = row["name"].removeprefix("realfm_jax: ")
+        assert f"| {clients} | {1e3 * row['seconds'] / row['count']:.3f} | {row['ratio']:.3g} |" in text
+
+
 def test_what_does_not_apply_stays_empty() -> None:
     rows = [command.Row("ours", 1, 2e-6, 1.0, more={"x": 3.0}), command.Row("missing", 1)]
     lines = command.table("T", rows, "game", "us", {"x": "extra"}).splitlines()

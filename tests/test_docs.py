@@ -12,6 +12,7 @@ from realfm_jax.cli import main
 from realfm_jax.experiments.command import PRESETS
 from realfm_jax.experiments.experiment import read
 from realfm_jax.experiments.place import load_result
+from realfm_jax.experiments.published import find
 from realfm_jax.experiments.summary import markdown
 
 ROOT = Path(__file__).parents[1]
@@ -78,6 +79,34 @@ def test_the_table_of_experiments_is_what_the_recorded_runs_give() -> None:
     assert len(runs) >= 5
     table = markdown(map(load_result, runs))
     assert table in (ROOT / "experiments" / "README.md").read_text()
+
+
+def test_the_headline_of_the_readme_is_what_was_recorded() -> None:
+    def three_digits(x: float) -> str:
+        return f"{x:.3g}".replace("e+0", "e") if x > 1e6 else f"{float(f'{x:.3g}'):,.0f}"
+
+    text = README[README.index("headline.png") : README.index("--preset small")]
+    for name, dataset in {"cifar": "cifar10", "mnist": "mnist"}.items():
+        for ending, payoff in {"": "power", "-linear": "linear"}.items():
+            result = load_result(ROOT / "experiments" / f"{name}-16-iid{ending}")
+            ours, paper = result["mechanisms"]["RealFM"], find(dataset, 16, "iid", "uniform", payoff)
+            assert paper is not None
+            assert three_digits(sum(ours["contribution"]) / 16) in text
+            assert three_digits(paper.contribution) in text
+
+
+def test_the_million_of_the_readme_is_what_was_recorded() -> None:
+    record = json.loads((ROOT / "experiments" / "million.json").read_text())
+    text = README[README.index("`python -m benchmarks.million`") :]
+    sweep, large = record["sweep"], record["large_game"]
+    for quoted in (
+        f"{sweep['games']:,} games of 16 devices",
+        f"{sweep['whole']['seconds']:.1f} s, at most\n{sweep['whole']['peak_megabytes']:.0f} MB",
+        f"{sweep['identical_chunks']} of {sweep['chunks']} chunks identical",
+        f"{large['solve_seconds']:.1f} s to solve the large game",
+        f"{large['certificate_seconds']:.1f} s to certify",
+    ):
+        assert quoted in text
 
 
 @pytest.mark.parametrize(
