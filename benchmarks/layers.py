@@ -30,7 +30,7 @@ class Layer(NamedTuple):
     inputs: int
     outputs: int
     stride: int
-    count: int = 1
+    times: int = 1
 
     def __str__(self) -> str:
         """As in the printed table."""
@@ -157,8 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = [measure(layer, options.repeats) for layer in layers]
         columns = [(part, name) for part in Times._fields for name in names]
         each = [[getattr(times[name], part) for part, name in columns] for times in found]
-        total = np.array(each).T @ [layer.count for layer in layers]
-        labels = [f"{layer}{f' ({layer.count} times)' if layer.count > 1 else ''}" for layer in layers]
+        total = np.array(each).T @ [layer.times for layer in layers]
+        labels = [f"{layer}{f' ({layer.times} times)' if layer.times > 1 else ''}" for layer in layers]
         rows = [(label, *(f"{x:.2f}" for x in row)) for label, row in zip(labels, each, strict=True)]
         print(
             f"{network}\n{text_table(heads, [*rows, ('all', *(f'{x:.2f}' for x in total))])}\n", flush=True
