@@ -16,6 +16,7 @@ HEADS = (
     "labels",
     "costs and payoffs",
     "phi",
+    "seed",
     "alone",
     "paper",
     "together",
@@ -53,7 +54,7 @@ def distribution(experiment: dict[str, Any]) -> str:
 def markdown(results: Iterable[dict[str, Any]]) -> str:
     """A row for each run, ours and the paper's side by side, as Markdown."""
     rows = [row(result) for result in sorted(results, key=_place)]
-    lines = [HEADS, tuple("---" if i < 5 else "---:" for i in range(len(HEADS))), *rows]
+    lines = [HEADS, tuple("---" if i < 6 else "---:" for i in range(len(HEADS))), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -78,7 +79,7 @@ def row(result: dict[str, Any]) -> tuple[str, ...]:
         for text in (format(own, form), "" if other is None else format(other, form))
     ]
     minutes = f"{result['timings']['total'] / 60:.0f}"
-    return (key[0], str(key[1]), key[2], key[3], key[4], *pairs, minutes)
+    return (key[0], str(key[1]), key[2], key[3], key[4], str(what["seed"]), *pairs, minutes)
 
 
 def _place(result: dict[str, Any]) -> tuple[Any, ...]:
