@@ -9,10 +9,10 @@ from conftest import SHARED
 
 import realfm_jax as rfm
 from realfm_jax.cli import main
+from realfm_jax.experiments import figures
 from realfm_jax.experiments.command import PRESETS
 from realfm_jax.experiments.experiment import read
 from realfm_jax.experiments.place import load_result
-from realfm_jax.experiments.published import find
 from realfm_jax.experiments.summary import markdown
 
 ROOT = Path(__file__).parents[1]
@@ -86,13 +86,13 @@ def test_the_headline_of_the_readme_is_what_was_recorded() -> None:
         return f"{x:.3g}".replace("e+0", "e") if x > 1e6 else f"{float(f'{x:.3g}'):,.0f}"
 
     text = README[README.index("headline.png") : README.index("--preset small")]
-    for name, dataset in {"cifar": "cifar10", "mnist": "mnist"}.items():
-        for ending, payoff in {"": "power", "-linear": "linear"}.items():
-            result = load_result(ROOT / "experiments" / f"{name}-16-iid{ending}")
-            ours, paper = result["mechanisms"]["RealFM"], find(dataset, 16, "iid", "uniform", payoff)
-            assert paper is not None
-            assert three_digits(sum(ours["contribution"]) / 16) in text
-            assert three_digits(paper.contribution) in text
+    runs, _ = figures.settings(map(figures.read, sorted((ROOT / "experiments").glob("*/result.json"))))
+    for dataset in ("cifar10", "mnist"):
+        key = next(key for key in runs if key[:5] == (dataset, 16, "iid", "uniform", "power"))
+        found = figures.bars(runs, key, "contribution", paper=figures.QUANTITIES["contribution"][1])
+        for name in ("RealFM", "Linear RealFM"):
+            assert three_digits(found[name].mean) in text, (dataset, name)
+            assert three_digits(found[name].paper) in text, (dataset, name)
 
 
 def test_the_million_of_the_readme_is_what_was_recorded() -> None:
