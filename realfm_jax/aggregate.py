@@ -50,7 +50,7 @@ def aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
         return add_up(m * (a_opt - mean_a_opt)) / greater(add_up(m), lowest)
 
     mean, outer_steps = a_opt[0], jnp.ones((), int)
-    if jnp.ndim(getattr(game.devices.accuracy, "a_opt", 0.0)):
+    if _differ(game):
         # Devices join and leave as the mean moves: too many kinks for plain steps.
         mean, outer_steps = root(mean_excess, a_opt.min(), a_opt.max(), plain_steps=0)
     x, steps = log_total(mean)
@@ -127,9 +127,17 @@ def _incentives(game: Game, alone: LocalOptimum, m: Array) -> tuple[Federation, 
 
 
 def _shaping_pays(game: Game) -> bool:
-    """Whether every sample up to m_i^* pays for sure: exact shaping, or third derivative of phi >= 0."""
+    """Whether every sample up to m_i^* pays for sure: exact shaping, or third derivative of phi >= 0; and
+    nobody's data worsen the federated model, as those of a device with a low a_opt may.
+    """
     mechanism: Any = game.mechanism
-    return mechanism.shaping == "exact" or isinstance(game.devices.payoff, PowerPayoff | LinearPayoff)
+    proven = mechanism.shaping == "exact" or isinstance(game.devices.payoff, PowerPayoff | LinearPayoff)
+    return proven and not _differ(game)
+
+
+def _differ(game: Game) -> bool:
+    """Whether devices have an a_opt each."""
+    return jnp.ndim(getattr(game.devices.accuracy, "a_opt", 0.0)) > 0
 
 
 def _regret_of_last_samples(game: Game, alone: LocalOptimum, m: Array) -> Array:

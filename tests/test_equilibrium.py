@@ -48,10 +48,11 @@ def check_against_reference(game: reference.Game) -> None:
     if wanted is None:
         # With unequal a_opt best responses may jump, and there may be none; one claimed must be one.
         assert np.ptp(game.a_opt) > 0
-        if followed.converged:
-            found = np.asarray(followed.contribution)
-            scale = np.abs(reference.rewards(game, found).utility).max()
-            assert reference.regret(game, found).max() <= 1e-8 * scale
+        for claimed in (followed, solved):
+            if claimed.converged:
+                found = np.asarray(claimed.contribution)
+                scale = np.abs(reference.rewards(game, found).utility).max()
+                assert reference.regret(game, found).max() <= 1e-8 * scale
         return
     assert followed.converged
     assert solved.converged
@@ -62,8 +63,12 @@ def check_against_reference(game: reference.Game) -> None:
     if 0 < paid < 1e-6 * game.cost.min():  # money that moves an own optimum by about its rounding
         blur = max(blur, 10.0)
     assert distance(followed.contribution, wanted) < 1e-7 * blur
-    assert distance(solved.contribution, wanted) < 1e-7 * blur
-    assert distance(solved.contribution, np.asarray(followed.contribution)) < 1e-8 * blur
+    found = np.asarray(solved.contribution)
+    scale = np.abs(reference.rewards(game, found).utility).max()
+    if reference.regret(game, found).max() > 1e-12 * scale:  # else nobody can tell the difference
+        assert distance(found, wanted) < 1e-7 * blur
+        assert distance(found, np.asarray(followed.contribution)) < 1e-8 * blur
+    assert distance(found, wanted) < 1e-6 * blur
 
 
 QUICK = [
