@@ -62,13 +62,13 @@ def check_against_reference(game: reference.Game) -> None:
     blur = 1.0 if paid == 0 else min(blur, 1e4)
     if 0 < paid < 1e-6 * game.cost.min():  # money that moves an own optimum by about its rounding
         blur = max(blur, 10.0)
-    assert distance(followed.contribution, wanted) < 1e-7 * blur
-    found = np.asarray(solved.contribution)
-    scale = np.abs(reference.rewards(game, found).utility).max()
-    if reference.regret(game, found).max() > 1e-12 * scale:  # else nobody can tell the difference
-        assert distance(found, wanted) < 1e-7 * blur
-        assert distance(found, np.asarray(followed.contribution)) < 1e-8 * blur
-    assert distance(found, wanted) < 1e-6 * blur
+    for claimed in (followed, solved):
+        found = np.asarray(claimed.contribution)
+        scale = np.abs(reference.rewards(game, found).utility).max()
+        # Where utilities are as flat as that, nobody can tell the difference.
+        flat = reference.regret(game, found).max() <= 1e-12 * scale
+        assert distance(found, wanted) < (1e-6 if flat else 1e-7) * blur
+        assert flat or distance(found, np.asarray(followed.contribution)) < 1e-8 * blur
 
 
 QUICK = [
