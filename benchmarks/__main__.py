@@ -8,12 +8,8 @@ cores for what JAX compiled and on one for NumPy and SciPy. Ratios are to the fi
 import argparse
 import dataclasses
 import functools
-import importlib.metadata
-import os
-import platform
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,6 +17,7 @@ import numpy as np
 
 import realfm_jax as rfm
 from benchmarks import peers
+from benchmarks.machine import machine
 from benchmarks.peers import Answers, Drawn, agreed, draw
 from benchmarks.rows import Row, table
 from realfm_jax.batch import COMPILER_OPTIONS
@@ -211,23 +208,6 @@ def gradient(game: rfm.Game, effort: Effort) -> dict[str, float]:
     agreed("gradient against finite differences", [slope], [(up - down) / (2 * step)], 1e-4)
     ratio = effort.best(lambda: both(game)) / effort.best(lambda: value(game))
     return {"gradient_over_value": ratio, "gradient_compile_seconds": compile_seconds}
-
-
-def machine() -> dict[str, Any]:
-    """The processor, how busy it is, and the peers' versions."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
-    versions = {d.name.lower(): d.version for d in importlib.metadata.distributions()}
-    return {
-        "cpu": model or platform.processor(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
-        **{
-            name: versions.get(name)
-            for name in ("jaxlib", "scipy", "optimistix", "xarray", "flax", "torch")
-        },
-    }
 
 
 def tables(games: int, devices: int, measured: dict[str, list[Row]]) -> str:

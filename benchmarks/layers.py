@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.__main__ import machine
+from benchmarks.machine import machine
 from benchmarks.peers import agreed
 from benchmarks.training import BATCH
 from realfm_jax.federated.convolution import Method, conv3x3

@@ -20,7 +20,8 @@ import jax
 import numpy as np
 
 import realfm_jax as rfm
-from benchmarks.__main__ import game_of, machine
+from benchmarks.__main__ import game_of
+from benchmarks.machine import machine, peak_megabytes
 from benchmarks.peers import draw
 from realfm_jax.record import provenance, save_json
 
@@ -52,12 +53,6 @@ def certified(devices: int) -> dict[str, Any]:
     }
 
 
-def peak_megabytes() -> float:
-    """The most memory this process has held, from Linux."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith("VmHWM"))
-
-
 def child(*arguments: str) -> subprocess.Popen[str]:
     """A process of its own, whose peak of memory is its own, and which can be killed."""
     command = [sys.executable, "-m", "benchmarks.million", *arguments]
@@ -79,7 +74,7 @@ def pieces(store: Path) -> dict[Path, int]:
 
 def killed(store: Path, rows: int, total: int) -> int:
     """Kill a sweep once half of its chunks are there; returns how many are."""
-    process = child("--stream", str(store), "--rows", str(rows))
+    process = child(*_stream(store, rows))
     while process.poll() is None and (not store.exists() or len(pieces(store)) < total / 2):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)

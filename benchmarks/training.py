@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -25,7 +24,7 @@ import numpy as np
 import optax
 
 from benchmarks import first_attempt
-from benchmarks.__main__ import machine
+from benchmarks.machine import machine, peak_megabytes
 from benchmarks.peers import agreed
 from benchmarks.rows import Row, table
 from realfm_jax import federated
@@ -177,9 +176,11 @@ def scale(clients: int) -> dict[str, float]:
 
     train()
     seconds = min(timed(train) for _ in range(3))
-    lines = Path("/proc/self/status").read_text().splitlines()
-    peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-    return {"count": rounds * LOCAL_STEPS * clients, "seconds": seconds, "peak_bytes": peak}
+    return {
+        "count": rounds * LOCAL_STEPS * clients,
+        "seconds": seconds,
+        "peak_megabytes": peak_megabytes(),
+    }
 
 
 def scales(sizes: Sequence[int]) -> list[Row]:
@@ -191,7 +192,7 @@ def scales(sizes: Sequence[int]) -> list[Row]:
         found = json.loads(run.stdout.splitlines()[-1])
         row = Row(f"realfm_jax: {clients:,} clients", int(found["count"]), found["seconds"])
         ratio = row.each / rows[0].each if rows else 1.0
-        more = {"peak_megabytes": found["peak_bytes"] / 1e6}
+        more = {"peak_megabytes": found["peak_megabytes"]}
         rows.append(Row(row.name, row.count, row.seconds, ratio, more=more))
     return rows
 
