@@ -71,6 +71,22 @@ def check_against_reference(game: reference.Game) -> None:
         assert flat or distance(found, np.asarray(followed.contribution)) < 1e-8 * blur
 
 
+def test_a_device_whose_data_are_poor_is_not_held_at_the_root() -> None:
+    """With money its best answer lies below m_i^*, which the slope beyond does not show."""
+    game = random_game(10249, 5, False, curve="bound", shaping="taylor")
+    assert game.profit_margin == 0.5
+
+    def share(found: rfm.Equilibrium) -> float:
+        m = np.asarray(found.contribution)
+        return float(reference.regret(game, m).max() / np.abs(reference.rewards(game, m).utility).max())
+
+    root, solved = (rfm.solve(of_package(game), method=method) for method in ("aggregate", "auto"))
+    assert share(root) > 1e-4
+    assert not root.converged
+    assert solved.converged
+    assert share(solved) < 1e-10
+
+
 QUICK = [
     (5, False, "inverse_sqrt", "exact"),
     (16, True, "bound", "taylor"),
