@@ -69,7 +69,7 @@ def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def pieces(store: Path) -> dict[Path, int]:
     """The chunk files of a store, and when each was written."""
-    return {path.relative_to(store): path.stat().st_mtime_ns for path in store.glob("*/[0-9]*")}
+    return {path.relative_to(store): path.stat().st_mtime_ns for path in store.glob("*/*[0-9]")}
 
 
 def killed(store: Path, rows: int, total: int) -> int:

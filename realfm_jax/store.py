@@ -60,6 +60,8 @@ class Zarr:
         self.last = list(plan.fields)[-1]
         if path.exists():
             self._check()
+            for half in path.glob("*/*.partial"):  # what Zarr was writing when it was killed
+                half.unlink()
         else:
             # The skeleton too appears whole or not at all.
             unfinished = path.with_name(f".{path.name}.unfinished")

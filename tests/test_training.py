@@ -143,7 +143,7 @@ def finished(result: Path, checkpoints: Path | str, epochs: int, devices: int = 
 
 
 def test_killed_at_any_moment_and_resumed_to_the_same_bits(tmp_path: Path) -> None:
-    epochs, result, saved = 12, tmp_path / "result.npz", tmp_path / "killed"
+    epochs, result, saved = 60, tmp_path / "result.npz", tmp_path / "killed"
 
     def latest() -> int:
         return max((int(path.stem.removeprefix("seal-")) for path in saved.glob("seal-*.json")), default=0)
