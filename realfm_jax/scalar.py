@@ -199,10 +199,11 @@ def root(
 def _plain_steps(f: Callable[..., Array], low: Array, high: Array, args: Any, steps: int) -> Array:
     """Halley's method from `high`, in float32."""
 
-    def rough(tree: Any) -> Any:
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.float32), tree)
+    def rough(leaf: Any) -> Array:
+        array = jnp.asarray(leaf)
+        return array.astype(jnp.float32) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
-    least, most, given = rough((low, high, args))
+    least, most, given = jax.tree.map(rough, (low, high, args))
 
     def step(_: Any, x: Array) -> Array:
         by, _ = _halley(lambda x: f(x, *given), x)

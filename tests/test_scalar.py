@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import realfm_jax as rfm
-from realfm_jax.scalar import add_up, derivative, log, root
+from realfm_jax.scalar import add_up, derivative, log, root, rough_log
 
 
 def test_logarithm_is_right_to_the_last_digits_everywhere() -> None:
@@ -29,6 +29,22 @@ def test_logarithm_at_its_edges_is_numpys() -> None:
     assert float(jax.grad(log)(x)) == pytest.approx(1 / 0.37)
     assert float(jax.grad(jax.grad(log))(x)) == pytest.approx(-1 / 0.37**2)
     assert log(jnp.float32(2.0)).dtype == jnp.float32
+
+
+def test_the_rough_logarithm_is_a_close_upper_bound() -> None:
+    x = np.geomspace(1e-37, 1e38, 10_000)
+    above = np.asarray(rough_log(x)) - np.log(x)
+    assert above.min() > 0
+    assert above.max() < 0.01
+    assert float(rough_log(1e300)) == pytest.approx(np.log(1e38), abs=0.01)
+
+
+def test_a_root_leaves_integers_among_its_arguments_alone() -> None:
+    def f(x: jax.Array, table: jax.Array, which: jax.Array) -> jax.Array:
+        return table[which] - x**2
+
+    x, _ = root(f, 0.0, 10.0, (jnp.array([2.0, 9.0]), jnp.array(1)))
+    assert float(x) == pytest.approx(3.0, rel=1e-15)
 
 
 def test_adding_up_is_a_sum_also_of_float32() -> None:

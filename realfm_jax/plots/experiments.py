@@ -211,10 +211,7 @@ def headline(contribution: Panel, server_utility: Panel) -> Figure:
         groups(style.dressed(ax), panel, len(panel))
         ax.set_ylabel(label + logarithmic(ax, _bars(panel)))
         for patch, bar in zip(ax.patches, _bars(panel), strict=True):
-            top = (
-                patch.get_x() + patch.get_width() / 2,
-                max(bar.seeds),
-            )
+            top = patch.get_x() + patch.get_width() / 2, max(bar.seeds)
             number = style.short(float(f"{bar.mean:.2g}"))
             ax.annotate(number, top, (0, 2), textcoords="offset points", ha="center")
     _legend(figure, [*_bars(contribution), *_bars(server_utility)], _names(panels.values()))
