@@ -78,21 +78,31 @@ def drawn(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x, kernel, dy
 
 
-def with_jax(layer: Layer, method: Method, repeats: int) -> tuple[Times, list[Any]]:
-    """Ours ("blocked") or XLA's ("native"); the times and the gradients."""
+class Runs(NamedTuple):
+    """One layer by one of them: what is timed, and its answers: forwards, by images, by kernel."""
+
+    forward: Callable[[], Any]
+    gradient: Callable[[], Any]
+    answers: list[np.ndarray]
+
+    def times(self, repeats: int) -> Times:
+        """The shortest of some runs of either."""
+        return Times(best(self.forward, repeats), best(self.gradient, repeats))
+
+
+def with_jax(layer: Layer, method: Method) -> Runs:
+    """Ours ("blocked") or XLA's ("native"). A gradient needs no answer: XLA leaves the forward pass out."""
     x, kernel, dy = map(jnp.asarray, drawn(layer))
     forward = jax.jit(lambda x, k: conv3x3(x, k, layer.stride, method))
     both = jax.jit(lambda x, k, dy: jax.vjp(lambda x, k: conv3x3(x, k, layer.stride, method), x, k)[1](dy))
-    answers = [forward(x, kernel), *both(x, kernel, dy)]
-    times = Times(
-        best(lambda: jax.block_until_ready(forward(x, kernel)), repeats),
-        # A gradient needs no answer, and XLA leaves the forward pass out.
-        best(lambda: jax.block_until_ready(both(x, kernel, dy)), repeats),
+    return Runs(
+        lambda: jax.block_until_ready(forward(x, kernel)),
+        lambda: jax.block_until_ready(both(x, kernel, dy)),
+        [np.asarray(answer) for answer in (forward(x, kernel), *both(x, kernel, dy))],
     )
-    return times, answers
 
 
-def with_torch(layer: Layer, repeats: int) -> tuple[Times, list[Any]]:
+def with_torch(layer: Layer) -> Runs:
     """PyTorch's, images and kernel in the faster of its layouts, channels_last."""
     import torch
 
@@ -104,44 +114,32 @@ def with_torch(layer: Layer, repeats: int) -> tuple[Times, list[Any]]:
         return tensor.contiguous(memory_format=torch.channels_last)
 
     images, weights, slope = put(x, (0, 3, 1, 2)), put(kernel, (3, 2, 0, 1)), put(dy, (0, 3, 1, 2))
+    # Strides, padding, dilation; not transposed, no output padding, one group.
+    how = [layer.stride] * 2, [1, 1], [1, 1], False, [0, 0], 1
 
     def forward() -> Any:
         return torch.nn.functional.conv2d(images, weights, None, layer.stride, 1)
 
     def gradient() -> Any:
-        return torch.ops.aten.convolution_backward(
-            slope,
-            images,
-            weights,
-            None,
-            [layer.stride] * 2,
-            [1, 1],
-            [1, 1],
-            False,
-            [0, 0],
-            1,
-            [True, True, False],
-        )
+        return torch.ops.aten.convolution_backward(slope, images, weights, None, *how, [True, True, False])
 
     by_images, by_kernel, _ = gradient()
-    answers = [
-        forward().permute(0, 2, 3, 1).numpy(),
-        by_images.permute(0, 2, 3, 1).numpy(),
-        by_kernel.permute(2, 3, 1, 0).numpy(),
-    ]
-    return Times(best(forward, repeats), best(gradient, repeats)), answers
+    pictures = [each.permute(0, 2, 3, 1).numpy() for each in (forward(), by_images)]
+    return Runs(forward, gradient, [*pictures, by_kernel.permute(2, 3, 1, 0).numpy()])
 
 
 def measure(layer: Layer, repeats: int) -> dict[str, Times]:
-    """One layer by all of them, answers agreed upon."""
-    theirs, right = with_torch(layer, repeats)
-    found = {"PyTorch": theirs}
-    for name, method in {"ours": "blocked", "XLA": "native"}.items():
-        found[name], answers = with_jax(layer, method, repeats)  # type: ignore[arg-type]
-        for answer, wanted in zip(answers, right, strict=True):
+    """One layer by all of them, once their answers agree."""
+    runs = {
+        "ours": with_jax(layer, "blocked"),
+        "XLA": with_jax(layer, "native"),
+        "PyTorch": with_torch(layer),
+    }
+    for name in ("ours", "XLA"):
+        for answer, wanted in zip(runs[name].answers, runs["PyTorch"].answers, strict=True):
             size = np.abs(wanted).max()  # what differences are small against, also where the answer is 0
-            agreed(f"{name}, {layer}", [2 + np.asarray(answer) / size], [2 + wanted / size], 1e-4)
-    return found
+            agreed(f"{name}, {layer}", [2 + answer / size], [2 + wanted / size], 1e-4)
+    return {name: run.times(repeats) for name, run in runs.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,7 +1,7 @@
 """Print and save: a million games streamed to disk, once whole, once killed half-way and resumed; a million
 devices in one game, solved and certified.
 
-`python -m benchmarks.million`: a few minutes and 2 GB of disk, which are given back.
+`python -m benchmarks.million`: half a minute or a few, and 2 GB of disk, which are given back.
 """
 
 import argparse

@@ -137,7 +137,7 @@ def root(
     """Where f(x, *args) crosses zero from above, seen from the right; returns (x, steps taken).
 
     A few plain steps of Halley's method from `high` nearly always get there; all but the last take `args`
-    in float32, which is half the work and does not show: the last step triples the digits. Where they do
+    in float32, which is less work and does not show: the last step triples the digits. Where they do
     not get there, Newton's method goes on inside a shrinking bracket, from where they led or, if that is
     left of a maximum of f, from `high`; a step that leaves the bracket becomes a bisection. If f < 0
     throughout, x ends near `low`. Needs f(high) <= 0. Differentiable in `args` and whatever f closes over.

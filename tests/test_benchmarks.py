@@ -104,6 +104,24 @@ def test_the_tour_quotes_the_recorded_training() -> None:
         assert f"| {clients} | {1e3 * row['seconds'] / row['count']:.3f} | {row['ratio']:.3g} |" in text
 
 
+def test_the_tour_quotes_the_recorded_layers_and_curves() -> None:
+    layers: Any = importlib.import_module("benchmarks.layers")
+    text = (ROOT / "docs" / "federation.md").read_text()
+    record = json.loads((ROOT / "experiments" / "layers.json").read_text())
+    for network, found in layers.NETWORKS.items():
+        each = [(layer.times, record[network][str(layer)]) for layer in found]
+        sums = [[sum(n * t[who][i] for n, t in each) for i in (0, 1)] for who in ("ours", "XLA", "PyTorch")]
+        assert f"| {network} | {' | '.join(f'{x:.2f} + {y:.2f}' for x, y in sums)} |" in text
+    slow, fast = (
+        json.loads((ROOT / "experiments" / f"mnist-cnn-adam-{rate}.json").read_text())
+        for rate in ("0.001", "0.003")
+    )
+    for i in range(3):
+        ours, torch, *others = (run[who][i] for run in (slow, fast) for who in ("realfm_jax", "PyTorch"))
+        assert f"| {i + 1} | {ours:.4f} | {torch:.4f} |" in text
+        assert f"| {others[0]:.4f} | {others[1]:.4f} |\n" in text
+
+
 def test_what_does_not_apply_stays_empty() -> None:
     rows = [command.Row("ours", 1, 2e-6, 1.0, more={"x": 3.0}), command.Row("missing", 1)]
     lines = command.table("T", rows, "game", "us", {"x": "extra"}).splitlines()

@@ -129,6 +129,28 @@ def test_rounds_computed_in_one_call_are_the_same_rounds(monkeypatch: pytest.Mon
     np.testing.assert_allclose(several.curves.loss, one.curves.loss, rtol=1e-6)
 
 
+def test_clients_computed_at_once_bound_the_memory_of_a_round() -> None:
+    """What a round needs beyond states, pictures and answers grows with the chunk, not with the clients."""
+
+    def temporary(devices: int, together: int) -> int:
+        partition = federated.Partition(
+            tuple(np.arange(64) for _ in range(devices)), np.zeros((devices, 10), int), None
+        )
+        task = many.Task(federated.DigitsCNN(), SGD, DIGITS.mean, DIGITS.std)
+        places = many.layout(devices, together)
+        key = np.asarray(jax.random.key_data(jax.random.key(0)))
+        setting = loop.Setting(task, DIGITS, partition.indices, places, key, 64, 1, 1, True, False)
+        with jax.enable_x64(False):
+            state, batch = loop.begin(setting).clients, loop.batches(setting, 0, 1)
+            compiled = many.advance.lower(state, *batch, setting.weights, task, places, True).compile()
+        own = sum(leaf.nbytes for leaf in jax.tree.leaves((state.variables, state.optimizer, batch)))
+        return compiled.memory_analysis().temp_size_in_bytes - own
+
+    one, many_clients, many_at_once = temporary(2, 1), temporary(32, 1), temporary(32, 32)
+    assert many_clients < 2 * one + 2e6
+    assert many_at_once > 10 * max(one, many_clients)
+
+
 def started(result: Path, checkpoints: Path | str, epochs: int, devices: int = 1) -> subprocess.Popen[str]:
     command = [sys.executable, str(PROGRAM), str(checkpoints), str(result), str(epochs), str(devices)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
