@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -42,7 +43,8 @@ mechanism devices
 
 def numbers(game: Game) -> dict[str, Any]:
     """The parameters that can be differentiated: the leaves of the game, by name."""
-    return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(game)}
+    leaves, structure = jax.tree.flatten(game)
+    return dict(zip(_names(structure), leaves, strict=True))
 
 
 def replace(game: Game, **values: Any) -> Game:
@@ -64,15 +66,13 @@ def replace(game: Game, **values: Any) -> Game:
     count = values.pop("devices", len(game.devices))
     choices = {f.name: values.pop(f.name) for f in _choices(game) if f.name in values}
     leaves, tree = jax.tree.flatten(game)
-    names = list(numbers(game))
+    names, n = _names(tree), len(game.devices)
     for name, value in values.items():
         if name not in names:
             raise unknown("parameter", name, parameters(game))
         leaves[names.index(name)] = number = floating(value)
-        if number.ndim and number.shape != (len(game.devices),):
-            raise ValueError(
-                f"{name} must have shape [] or [{len(game.devices)}]; got shape {number.shape}"
-            )
+        if number.ndim and number.shape != (n,):
+            raise ValueError(f"{name} must have shape [] or [{n}]; got shape {number.shape}")
     game = jax.tree.unflatten(tree, leaves)
     game = with_field(game, "devices", _first(game.devices, count))
     if choices:
@@ -87,6 +87,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
     return ValueError(f"unknown {kind} {name!r}; {hint}")
+
+
+@functools.lru_cache(maxsize=64)  # games of one structure are many, and every sweep asks several times
+def _names(structure: jax.tree_util.PyTreeDef) -> tuple[str, ...]:
+    numbered = jax.tree.unflatten(structure, range(structure.num_leaves))
+    return tuple(_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(numbered))
 
 
 def _name(path: tuple[Any, ...]) -> str:

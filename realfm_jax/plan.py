@@ -20,13 +20,19 @@ class Axis(NamedTuple):
       name: of the parameter.
       values: numbers, [length] or [length, n], or a list of choices.
       dimension: of the result along which it varies.
-      is_choice: whether it changes the structure of the game, hence what is compiled.
+      extremes: the least and the largest of the numbers; empty for a choice, which changes the structure of
+        the game, hence what is compiled.
     """
 
     name: str
     values: Any
     dimension: str
-    is_choice: bool
+    extremes: tuple[float, ...] = ()
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether its values are choices rather than numbers."""
+        return not self.extremes
 
 
 class Plan(NamedTuple):
@@ -114,8 +120,8 @@ def make_plan(
     for variant in variants:
         check_method(method, variant)
         # What is allowed is always an interval: the extremes speak for all values.
-        for extreme in (np.min, np.max):
-            ends = {a.name: (extreme(a.values), a.values.ndim > 1) for a in axes if not a.is_choice}
+        for end in (0, 1):
+            ends = {a.name: (a.extremes[end], a.values.ndim > 1) for a in axes if not a.is_choice}
             rows = {name: np.full(len(variant.devices), x) if row else x for name, (x, row) in ends.items()}
             replace(variant, **rows)
     devices = max(len(variant.devices) for variant in variants)
@@ -131,22 +137,24 @@ def make_plan(
 
 def _axis(game: Game, name: str, values: Any, matched: bool) -> Axis:
     """One keyword argument of `sweep`, checked for shape."""
-    known, n = parameters(game), len(game.devices)
-    if name in known and name not in numbers(game):
+    if name not in numbers(game):
+        known = parameters(game)
+        if name not in known:
+            raise unknown("parameter", name, known)
         values = [values] if isinstance(values, str) else list(values)
         if not values:
             raise ValueError(f"{name} has no values to sweep over")
-        return Axis(name, values, name, is_choice=True)
-    if name not in known:
-        raise unknown("parameter", name, known)
+        return Axis(name, values, name)
+    n = len(game.devices)
     array = np.asarray(values, float)
     rows = array.ndim == 2
     if array.ndim not in (1, 2) or (rows and array.shape[1] != n):
         allowed = f"a list of numbers, or rows of {n} numbers, one per device"
         raise ValueError(f"{name} must be {allowed}; got shape {array.shape}")
-    if not len(array) or not np.isfinite(array).all():
+    extremes = (float(array.min()), float(array.max())) if len(array) else (np.nan,)
+    if not np.isfinite(extremes).all():  # not-a-number anywhere is the least and the largest
         raise ValueError(f"{name} must have at least one value, all finite; got {values!r:.80}")
-    return Axis(name, array, "game" if matched else f"{name}_row" if rows else name, is_choice=False)
+    return Axis(name, array, "game" if matched else f"{name}_row" if rows else name, extremes)
 
 
 def _variants(game: Game, axes: tuple[Axis, ...]) -> Iterator[Game]:
