@@ -41,7 +41,9 @@ def aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
         return _log(add_up(replies(x, *given))) - x
 
     def log_total(mean_a_opt: Array) -> tuple[Array, Array]:
-        return root(excess, log(lowest), log(greater(highest, lowest)), (game, alone, mean_a_opt))
+        # The upper bound is near: three steps get there where a device alone needs four.
+        bounds = log(lowest), log(greater(highest, lowest))
+        return root(excess, *bounds, (game, alone, mean_a_opt), plain_steps=3)
 
     def mean_excess(mean_a_opt: Array) -> Array:
         return mean_excess_of(replies(log_total(mean_a_opt)[0], game, alone, mean_a_opt), mean_a_opt)
