@@ -41,7 +41,7 @@ def aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
         return _log(add_up(replies(x, *given))) - x
 
     def log_total(mean_a_opt: Array) -> tuple[Array, Array]:
-        # The upper bound is near: three steps get there where a device alone needs four.
+        # The upper bound is near, so one plain step fewer; where it is missed, safe steps go on.
         bounds = log(lowest), log(greater(highest, lowest))
         return root(excess, *bounds, (game, alone, mean_a_opt), plain_steps=3)
 
