@@ -102,7 +102,7 @@ def _log_by_polynomial(x: Array) -> Array:
     bits = lax.bitcast_convert_type(x, jnp.int64) + (one - least)
     power = ((bits >> 52) - 1023).astype(x.dtype)
     t = lax.bitcast_convert_type((bits & ((1 << 52) - 1)) + least, x.dtype)
-    s = (t - 1) / (t + 1)
+    s = (t - 1) * (1 / (t + 1))
     z, (a, b, c, d, e, f, g) = s * s, _ARTANH
     # In pairs, so that multiplications need not wait for each other.
     polynomial = (a + b * z) + (c + d * z) * z**2 + ((e + f * z) + g * z**2) * (z**2) ** 2
@@ -179,12 +179,11 @@ def root(
 
         if not plain_steps:
             return finish(start, jnp.full_like(start, jnp.inf))
-        x = _plain_steps(f, low, high, args, plain_steps - 1)
-        last_step, slope = _halley(f_of, x)
-        there = jnp.abs(last_step) <= halley_tolerance
+        before = _plain_steps(f, low, high, args, plain_steps - 1)
+        by = _halley(f_of, before)
         # Right of its last maximum f leads to the right-most root, so that is as good a start as any.
-        x = jnp.where(slope < 0, lesser(greater(x - last_step, low), high), jnp.nan)
-        x, moved = jnp.where(jnp.isnan(x), start, x), jnp.where(there & ~jnp.isnan(x), 0.0, jnp.inf)
+        x = jnp.where(jnp.isnan(by), start, lesser(greater(before - by, low), high))
+        moved = jnp.where(jnp.abs(by) <= halley_tolerance, 0.0, jnp.inf)
         return finish(x, moved)
 
     def tangent_solve(g: Callable[[Array], Array], y: Array) -> Array:
@@ -205,17 +204,18 @@ def _plain_steps(f: Callable[..., Array], low: Array, high: Array, args: Any, st
 
     least, most, given = jax.tree.map(rough, (low, high, args))
 
-    def step(_: Any, x: Array) -> Array:
-        by, _ = _halley(lambda x: f(x, *given), x)
-        return lesser(greater(x - by, least), most).astype(x.dtype)  # f may close over float64
+    x = most
+    for _ in range(steps):  # not a loop of XLA's: it would write every step to memory
+        x = lesser(greater(x - _halley(lambda x: f(x, *given), x), least), most)
+        x = x.astype(most.dtype)  # f may close over float64
+    return x.astype(high.dtype)
 
-    return lax.fori_loop(0, steps, step, most).astype(high.dtype)
 
-
-def _halley(f: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
-    """Halley's step from x towards a root of f, to be subtracted, and f'(x)."""
+def _halley(f: Callable[[Array], Array], x: Array) -> Array:
+    """Halley's step from x towards a root of f, to be subtracted; not-a-number where f rises."""
     (value, slope), (_, bend) = value_and_derivative(value_and_derivative(f))(x)
-    return 2 * value * slope / (2 * slope**2 - value * bend), slope
+    # The division comes last: a compiler keeps its result, and computes what leads there only once.
+    return jnp.where(slope < 0, 2 * value * slope, jnp.nan) / (2 * slope**2 - value * bend)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
