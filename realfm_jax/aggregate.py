@@ -10,12 +10,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from realfm_jax._struct import with_field
 from realfm_jax.accuracy import Curve
 from realfm_jax.best_response import FixedPoint, Position, best_error, in_position, opponents_of, utility_of
 from realfm_jax.game import Devices, Federation, Game
 from realfm_jax.local import LocalOptimum
-from realfm_jax.mechanism import device_utility, federate, reward_rate
+from realfm_jax.mechanism import device_utility, federate, reward_rate, rewards_at
 from realfm_jax.payoff import LinearPayoff, PowerPayoff
 from realfm_jax.scalar import SPAN, add_up, derivative, greater, log, root
 
@@ -52,12 +51,14 @@ def aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
         return add_up(m * (a_opt - mean_a_opt)) / greater(add_up(m), lowest)
 
     mean, outer_steps = a_opt[0], jnp.ones((), int)
-    if _differ(game):
+    if game.devices.differ_in_a_opt:
         # Devices join and leave as the mean moves: too many kinks for plain steps.
         mean, outer_steps = root(mean_excess, a_opt.min(), a_opt.max(), plain_steps=0)
     x, steps = log_total(mean)
     m = replies(x, game, alone, mean)
-    balance = jnp.abs(_log(add_up(m)) - x) + jnp.abs(mean_excess_of(m, mean))
+    balance = jnp.abs(_log(add_up(m)) - x)
+    if game.devices.differ_in_a_opt:
+        balance += jnp.abs(mean_excess_of(m, mean))
     # All costs prohibitive and no way up: nobody contributes anything.
     nobody = (local_total == 0) & (balance > 1e-3)
     m = jnp.where(nobody, 0.0, m)
@@ -92,40 +93,41 @@ def _highest_total(game: Game, alone: LocalOptimum) -> Array:
 def _unrest(game: Game, alone: LocalOptimum, m: Array) -> Array:
     """What a sample more or less would still bring the devices, relative to its cost, summed, []."""
     game, alone, m = lax.stop_gradient((game, alone, m))
-    federation, more = _incentives(game, alone, m)
+    given = rewards_at(game, alone, m)
     # A device that is offered no better model can still be moved by money, if it has something to sell.
-    unshaped = jnp.where(m > 0, federation.reward_rate, 0.0)
-    unrest = jnp.where(m > alone.contribution, more, unshaped)
+    by_money = jnp.where(m > 0, given.reward_rate, 0.0)
+    shaped = (m > alone.contribution) & (given.error >= given.federation.error)
+    unrest = jnp.where(shaped, _gain_beyond(game, alone, m), by_money)
     if not _shaping_pays(game):
         unrest = jnp.maximum(unrest, _regret_of_last_samples(game, alone, m))
     return add_up(greater(unrest / game.devices.cost, 0.0))
 
 
-def _incentives(game: Game, alone: LocalOptimum, m: Array) -> tuple[Federation, Array]:
-    """The federation, and for each device du_i^r/dm_i at m_i, from the right where it has a kink, [n]."""
-    curve, a_opt = game.server_accuracy_curve, game.devices.a_opt
+def _gain_beyond(game: Game, alone: LocalOptimum, m: Array) -> Array:
+    """What a device that has the federated model gains by one more sample, [n]:
+    phi_i'(a_C) da_C/dm_i + d/dm_i [r(m) (m_i - m_i^o)] - c_i (the third interval of eq:mech).
+    """
+    curve = game.server_accuracy_curve
 
     def federation_of(total: Array, quality: Array) -> Federation:
         return federate(game.server, curve, total, quality)
 
-    sums = add_up(m), add_up(m * a_opt)
+    sums = add_up(m), game.devices.quality(m)
     one, zero = jnp.ones_like(sums[0]), jnp.zeros_like(sums[0])
     federation, by_total = jax.jvp(federation_of, sums, (one, zero))
     _, by_quality = jax.jvp(federation_of, sums, (zero, one))
-    # With a federated model a hair worse than it is, shaping has certainly reached it at m_i^*.
-    hair = jnp.sqrt(jnp.finfo(m.dtype).eps)
-    beyond = with_field(federation, "error", federation.error * (1 + hair))
 
     def slope(device: Devices, alone: LocalOptimum, m: Array) -> Array:
         own = getattr(device.accuracy, "a_opt", 0.0)
         moves = jax.tree.map(lambda total, quality: total + own * quality, by_total, by_quality)
 
         def utility(m: Array, federation: Federation) -> Array:
-            return device_utility(device, m, *game.mechanism.offer(device, alone, m, federation))
+            money = federation.reward_rate * (m - alone.contribution)
+            return device_utility(device, m, federation.error, money)
 
-        return jax.jvp(utility, (m, beyond), (jnp.ones_like(m), moves))[1]
+        return jax.jvp(utility, (m, federation), (jnp.ones_like(m), moves))[1]
 
-    return federation, game.devices.map(slope, alone, m)
+    return game.devices.map(slope, alone, m)
 
 
 def _shaping_pays(game: Game) -> bool:
@@ -134,12 +136,7 @@ def _shaping_pays(game: Game) -> bool:
     """
     mechanism: Any = game.mechanism
     proven = mechanism.shaping == "exact" or isinstance(game.devices.payoff, PowerPayoff | LinearPayoff)
-    return proven and not _differ(game)
-
-
-def _differ(game: Game) -> bool:
-    """Whether devices have an a_opt each."""
-    return jnp.ndim(getattr(game.devices.accuracy, "a_opt", 0.0)) > 0
+    return proven and not game.devices.differ_in_a_opt
 
 
 def _regret_of_last_samples(game: Game, alone: LocalOptimum, m: Array) -> Array:

@@ -11,6 +11,7 @@ from jax import Array
 from realfm_jax._struct import check, check_callable, struct, with_field
 from realfm_jax.accuracy import Curve
 from realfm_jax.payoff import Payoff, PowerPayoff
+from realfm_jax.scalar import add_up
 
 if TYPE_CHECKING:
     from realfm_jax.local import LocalOptimum
@@ -79,6 +80,17 @@ class Devices:
     def a_opt(self) -> Array:
         """a_opt of each device, [n]; zeros for a curve that has none, where it plays no part."""
         return jnp.broadcast_to(getattr(self.accuracy, "a_opt", 0.0), (len(self),))
+
+    @property
+    def differ_in_a_opt(self) -> bool:
+        """Whether devices have an a_opt each."""
+        return bool(_shape(getattr(self.accuracy, "a_opt", 0.0)))
+
+    def quality(self, contribution: Array) -> Array:
+        """T, the sum of m_i a_opt_i (eq:server-acc), []."""
+        if self.differ_in_a_opt:
+            return add_up(contribution * self.a_opt)
+        return add_up(contribution) * self.a_opt[0]
 
 
 @struct

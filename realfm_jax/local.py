@@ -93,7 +93,7 @@ def _last_stationary_point(device: Devices) -> tuple[Array, Array]:
     low = log(curve.useless)
     high = rough_log(value_at(payoff, 1 - curve.a_opt) / device.cost)
     # Logarithms are most of the work: this one is taken once.
-    given = device, log(device.cost / payoff.first_slope)
+    given = device, log(device.cost * (1 / payoff.first_slope))
     x, _ = root(excess, low, greater(low, high), given)
     return jnp.exp(x), lesser(1 - curve.a_opt + curve.shortfall_at_log(x), 1.0)
 

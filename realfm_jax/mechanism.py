@@ -200,9 +200,7 @@ def checked_contribution(game: Game, contribution: Numbers) -> Array:
 @jax.jit
 def rewards_at(game: Game, alone: LocalOptimum, m: Array) -> Rewards:
     """`rewards` for contributions known to be valid and local optima known already."""
-    federation = federate(
-        game.server, game.server_accuracy_curve, add_up(m), add_up(m * game.devices.a_opt)
-    )
+    federation = federate(game.server, game.server_accuracy_curve, add_up(m), game.devices.quality(m))
 
     def one(device: Devices, alone: LocalOptimum, m: Array) -> tuple[Array, Array, Array]:
         error, money = game.mechanism.offer(device, alone, m, federation)

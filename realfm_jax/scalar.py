@@ -86,7 +86,7 @@ def _log64_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Ar
 def rough_log(x: ArrayLike) -> Array:
     """An upper bound of log(x), 0.01 above it or less, at a fraction of its cost; at most log(1e38)."""
     x = jnp.asarray(x)
-    return jnp.log(lesser(x, 1e38).astype(jnp.float32)).astype(x.dtype) + 0.005
+    return jnp.log(jnp.minimum(x, 1e38).astype(jnp.float32)).astype(x.dtype) + 0.005
 
 
 _ARTANH = (
@@ -123,7 +123,7 @@ class _Bracket(NamedTuple):
     x: Array
     low: Array
     high: Array
-    moved: Array
+    unfinished: Array
     steps: Array
 
 
@@ -166,25 +166,24 @@ def root(
             inside = (newton >= low - hair) & (newton <= high + hair) & (slope < 0)
             newton = lesser(greater(newton, low), high)
             x = jnp.where(value == 0, state.x, jnp.where(inside, newton, (low + high) / 2))
+            # A bisection's step says nothing of what is left but that it is no larger.
             moved = jnp.abs(x - state.x) * jnp.where(inside, 1, tolerance / (4 * eps))
-            return _Bracket(x, low, high, moved, state.steps + 1)
+            steps = state.steps + 1
+            unfinished = (moved > tolerance * jnp.maximum(jnp.abs(x), 1)) & (steps < MAX_STEPS)
+            return _Bracket(x, low, high, unfinished, steps)
 
-        def unfinished(state: _Bracket) -> Array:
-            return (state.moved > tolerance * jnp.maximum(jnp.abs(state.x), 1)) & (state.steps < MAX_STEPS)
-
-        def finish(x: Array, moved: Array) -> tuple[Array, Array]:
-            first = _Bracket(x, low, high, moved, jnp.full_like(x, plain_steps))
-            last = lax.while_loop(unfinished, safe_step, first)
+        def finish(x: Array, unfinished: Array) -> tuple[Array, Array]:
+            first = _Bracket(x, low, high, unfinished, jnp.full_like(x, plain_steps))
+            last = lax.while_loop(lambda state: state.unfinished, safe_step, first)
             return last.x, last.steps
 
         if not plain_steps:
-            return finish(start, jnp.full_like(start, jnp.inf))
+            return finish(start, jnp.full_like(start, True, bool))
         before = _plain_steps(f, low, high, args, plain_steps - 1)
         by = _halley(f_of, before)
         # Right of its last maximum f leads to the right-most root, so that is as good a start as any.
         x = jnp.where(jnp.isnan(by), start, lesser(greater(before - by, low), high))
-        moved = jnp.where(jnp.abs(by) <= halley_tolerance, 0.0, jnp.inf)
-        return finish(x, moved)
+        return finish(x, ~(jnp.abs(by) <= halley_tolerance))
 
     def tangent_solve(g: Callable[[Array], Array], y: Array) -> Array:
         slope = g(jnp.ones_like(y))
