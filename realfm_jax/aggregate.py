@@ -12,11 +12,12 @@ from jax import Array, lax
 
 from realfm_jax.accuracy import Curve
 from realfm_jax.best_response import FixedPoint, Position, best_error, in_position, opponents_of, utility_of
+from realfm_jax.each import add_up
 from realfm_jax.game import Devices, Federation, Game
 from realfm_jax.local import LocalOptimum
 from realfm_jax.mechanism import device_utility, federate, reward_rate, rewards_at
 from realfm_jax.payoff import LinearPayoff, PowerPayoff
-from realfm_jax.scalar import SPAN, add_up, derivative, greater, log, root
+from realfm_jax.scalar import SPAN, derivative, greater, log, root
 
 
 def aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
@@ -32,12 +33,15 @@ def aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
     highest = _highest_total(game, alone)
     lowest = greater(local_total, _no_use(curve, highest))
 
-    def replies(log_total: Array, game: Game, alone: LocalOptimum, mean_a_opt: Array) -> Array:
-        total, curve = jnp.exp(log_total), game.server_accuracy_curve
-        return full_replies(game, alone, federate(game.server, curve, total, total * mean_a_opt))
+    def federation_at(log_total: Array, game: Game, mean_a_opt: Array) -> Federation:
+        total = jnp.exp(log_total)
+        return federate(game.server, game.server_accuracy_curve, total, total * mean_a_opt)
 
-    def excess(x: Array, *given: Any) -> Array:
-        return _log(add_up(replies(x, *given))) - x
+    def excess(x: Array, game: Game, alone: LocalOptimum, mean_a_opt: Array) -> Array:
+        return _log(_total_of_full_replies(game, alone, federation_at(x, game, mean_a_opt))) - x
+
+    def replies(x: Array, mean_a_opt: Array) -> Array:
+        return full_replies(game, alone, federation_at(x, game, mean_a_opt))
 
     def log_total(mean_a_opt: Array) -> tuple[Array, Array]:
         # The upper bound is near, so one plain step fewer; where it is missed, safe steps go on.
@@ -45,7 +49,7 @@ def aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
         return root(excess, *bounds, (game, alone, mean_a_opt), plain_steps=3)
 
     def mean_excess(mean_a_opt: Array) -> Array:
-        return mean_excess_of(replies(log_total(mean_a_opt)[0], game, alone, mean_a_opt), mean_a_opt)
+        return mean_excess_of(replies(log_total(mean_a_opt)[0], mean_a_opt), mean_a_opt)
 
     def mean_excess_of(m: Array, mean_a_opt: Array) -> Array:
         return add_up(m * (a_opt - mean_a_opt)) / greater(add_up(m), lowest)
@@ -55,7 +59,7 @@ def aggregate(game: Game, alone: LocalOptimum) -> FixedPoint:
         # Devices join and leave as the mean moves: too many kinks for plain steps.
         mean, outer_steps = root(mean_excess, a_opt.min(), a_opt.max(), plain_steps=0)
     x, steps = log_total(mean)
-    m = replies(x, game, alone, mean)
+    m = replies(x, mean)
     balance = jnp.abs(_log(add_up(m)) - x)
     if game.devices.differ_in_a_opt:
         balance += jnp.abs(mean_excess_of(m, mean))
@@ -84,29 +88,35 @@ def _highest_total(game: Game, alone: LocalOptimum) -> Array:
     """An upper bound of the equilibrium's total: all value handed out, over the lowest cost."""
     mechanism: Any = game.mechanism
     error = best_error(game)
-    one, cost = jnp.ones_like(error), game.devices.cost
-    extra = full_replies(game, alone, Federation(one, error, 0 * one)) - alone.contribution
-    value = add_up((cost + mechanism.epsilon) * extra) + reward_rate(game.server, error, one)
-    return add_up(alone.contribution) + value / cost.min()
+    one = jnp.ones_like(error)
+
+    def value(device: Devices, alone: LocalOptimum) -> Array:
+        full = mechanism.full_reward_contribution(device, alone, Federation(one, error, 0 * one))
+        return (device.cost + mechanism.epsilon) * (full - alone.contribution)
+
+    given = game.devices.total(value, alone) + reward_rate(game.server, error, one)
+    return add_up(alone.contribution) + given / game.devices.cost.min()
 
 
 def _unrest(game: Game, alone: LocalOptimum, m: Array) -> Array:
     """What a sample more or less would still bring the devices, relative to its cost, summed, []."""
     game, alone, m = lax.stop_gradient((game, alone, m))
     given = rewards_at(game, alone, m)
-    # A device that is offered no better model can still be moved by money, if it has something to sell.
-    by_money = jnp.where(m > 0, given.reward_rate, 0.0)
-    shaped = (m > alone.contribution) & (given.error >= given.federation.error)
-    unrest = jnp.where(shaped, _gain_beyond(game, alone, m), by_money)
-    if not _shaping_pays(game):
-        unrest = jnp.maximum(unrest, _regret_of_last_samples(game, alone, m))
-    return add_up(greater(unrest / game.devices.cost, 0.0))
+    federation, moves = _marginal_federation(game, m)
+    less = jnp.zeros_like(m) if _shaping_pays(game) else _regret_of_last_samples(game, alone, m)
+
+    def one(device: Devices, alone: LocalOptimum, m: Array, error: Array, less: Array) -> Array:
+        # A device that is offered no better model can still be moved by money, if it has something to sell.
+        by_money = jnp.where(m > 0, federation.reward_rate, 0.0)
+        shaped = (m > alone.contribution) & (error >= federation.error)
+        more = jnp.where(shaped, _gain_beyond(device, alone, m, federation, moves(device)), by_money)
+        return greater(greater(more, less) / device.cost, 0.0)
+
+    return game.devices.total(one, alone, m, given.error, less)
 
 
-def _gain_beyond(game: Game, alone: LocalOptimum, m: Array) -> Array:
-    """What a device that has the federated model gains by one more sample, [n]:
-    phi_i'(a_C) da_C/dm_i + d/dm_i [r(m) (m_i - m_i^o)] - c_i (the third interval of eq:mech).
-    """
+def _marginal_federation(game: Game, m: Array) -> tuple[Federation, Any]:
+    """The federation, and how one more sample of a device changes it, as a function of the device."""
     curve = game.server_accuracy_curve
 
     def federation_of(total: Array, quality: Array) -> Federation:
@@ -117,17 +127,25 @@ def _gain_beyond(game: Game, alone: LocalOptimum, m: Array) -> Array:
     federation, by_total = jax.jvp(federation_of, sums, (one, zero))
     _, by_quality = jax.jvp(federation_of, sums, (zero, one))
 
-    def slope(device: Devices, alone: LocalOptimum, m: Array) -> Array:
+    def moves(device: Devices) -> Federation:
         own = getattr(device.accuracy, "a_opt", 0.0)
-        moves = jax.tree.map(lambda total, quality: total + own * quality, by_total, by_quality)
+        return jax.tree.map(lambda total, quality: total + own * quality, by_total, by_quality)
 
-        def utility(m: Array, federation: Federation) -> Array:
-            money = federation.reward_rate * (m - alone.contribution)
-            return device_utility(device, m, federation.error, money)
+    return federation, moves
 
-        return jax.jvp(utility, (m, federation), (jnp.ones_like(m), moves))[1]
 
-    return game.devices.map(slope, alone, m)
+def _gain_beyond(
+    device: Devices, alone: LocalOptimum, m: Array, federation: Federation, moves: Federation
+) -> Array:
+    """What a device that has the federated model gains by one more sample, []:
+    phi_i'(a_C) da_C/dm_i + d/dm_i [r(m) (m_i - m_i^o)] - c_i (the third interval of eq:mech).
+    """
+
+    def utility(m: Array, federation: Federation) -> Array:
+        money = federation.reward_rate * (m - alone.contribution)
+        return device_utility(device, m, federation.error, money)
+
+    return jax.jvp(utility, (m, federation), (jnp.ones_like(m), moves))[1]
 
 
 def _shaping_pays(game: Game) -> bool:
@@ -151,9 +169,15 @@ def _regret_of_last_samples(game: Game, alone: LocalOptimum, m: Array) -> Array:
 
 def full_replies(game: Game, alone: LocalOptimum, federation: Federation) -> Array:
     """m_i^* of every device at given aggregates, [n]."""
+    return game.devices.map(_full_reply(game, federation), alone)
+
+
+def _total_of_full_replies(game: Game, alone: LocalOptimum, federation: Federation) -> Array:
+    """Their sum, []."""
+    return game.devices.total(_full_reply(game, federation), alone)
+
+
+def _full_reply(game: Game, federation: Federation) -> Any:
+    """m_i^* of one device, as a function of the device and its local optimum."""
     mechanism: Any = game.mechanism
-
-    def one(device: Devices, alone: LocalOptimum) -> Array:
-        return mechanism.full_reward_contribution(device, alone, federation)
-
-    return game.devices.map(one, alone)
+    return lambda device, alone: mechanism.full_reward_contribution(device, alone, federation)

@@ -10,8 +10,8 @@ from jax import Array
 
 from realfm_jax._struct import check, check_callable, struct, with_field
 from realfm_jax.accuracy import Curve
+from realfm_jax.each import add_up, map_each, sum_each
 from realfm_jax.payoff import Payoff, PowerPayoff
-from realfm_jax.scalar import add_up
 
 if TYPE_CHECKING:
     from realfm_jax.local import LocalOptimum
@@ -66,8 +66,21 @@ class Devices:
 
         What devices have in common stays one number inside `f`: what depends on it alone is computed once.
         """
-        common = jax.tree.map(lambda leaf: 0 if _shape(leaf) else None, self)
-        return jax.vmap(f, in_axes=(common, *(0 for _ in args)), axis_size=len(self))(self, *args)
+        return map_each(*self._each(f, args))
+
+    def total(self, f: Callable[..., Array], *args: Any) -> Array:
+        """The sum of f(device, *args), a scalar, over the devices."""
+        return sum_each(*self._each(f, args))
+
+    def _each(self, f: Callable[..., Any], args: Any) -> tuple[Callable[..., Any], int, Any]:
+        leaves, tree = jax.tree.flatten(self)
+        own = {i: leaf for i, leaf in enumerate(leaves) if _shape(leaf)}
+
+        def one(row: Any) -> Any:
+            mine, args = row
+            return f(tree.unflatten([mine.get(i, leaf) for i, leaf in enumerate(leaves)]), *args)
+
+        return one, len(self), (own, args)
 
     def take(self, which: Array) -> "Devices":
         """Some of the devices, by their numbers."""

@@ -8,10 +8,11 @@ from jax import Array
 
 from realfm_jax._struct import Numbers, check, checked, static, struct
 from realfm_jax.accuracy import Curve, error_at, server_curve
+from realfm_jax.each import add_up
 from realfm_jax.game import Devices, Federation, Game, Mechanism, Server
 from realfm_jax.local import LocalOptimum, local_optimum
 from realfm_jax.payoff import value_at
-from realfm_jax.scalar import add_up, greater, lesser
+from realfm_jax.scalar import greater, lesser
 from realfm_jax.shaping import EPSILON, Shaping, check_shaping, gain, worth
 
 Money = Literal["capped", "paper"]

@@ -111,14 +111,6 @@ def _log_by_polynomial(x: Array) -> Array:
     return jnp.where(x >= jnp.finfo(x.dtype).tiny, value, jnp.where(x >= 0, -jnp.inf, jnp.nan))
 
 
-def add_up(x: Array) -> Array:
-    """The sum over [n], as a product with ones: a quarter of the time of `sum` on a CPU.
-
-    XLA fuses a sum with what is summed, and then computes all of it without vector instructions.
-    """
-    return jnp.dot(x, jnp.ones_like(x), precision="highest")
-
-
 class _Bracket(NamedTuple):
     x: Array
     low: Array

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import realfm_jax as rfm
-from realfm_jax.scalar import add_up, derivative, log, root, rough_log
+from realfm_jax.each import add_up
+from realfm_jax.scalar import derivative, log, root, rough_log
 
 
 def test_logarithm_is_right_to_the_last_digits_everywhere() -> None:
