@@ -87,6 +87,22 @@ def test_a_device_whose_data_are_poor_is_not_held_at_the_root() -> None:
     assert share(solved) < 1e-10
 
 
+def test_rounding_does_not_hide_whom_money_still_moves() -> None:
+    """A device better off alone stays at m_i^o up to rounding, and would sell more data than that."""
+    devices = rfm.Devices(
+        cost=[1.41e-5, 1.23e-4],
+        accuracy=rfm.GeneralizationBound(a_opt=[0.794, 0.673], k=10.0),
+        payoff=rfm.PowerPayoff(scale=[0.614, 3.38]),
+    )
+    game = rfm.Game(devices, rfm.Server(profit_margin=0.3), rfm.RealFM(shaping="exact"))
+    root, solved = (rfm.solve(game, method=method) for method in ("aggregate", "auto"))
+    assert root.better_alone[0]
+    assert rfm.certify(game, root, probes=0).relative_regret > 1e-5
+    assert not root.converged
+    assert solved.converged
+    assert rfm.certify(game, solved, probes=0).is_equilibrium
+
+
 QUICK = [
     (5, False, "inverse_sqrt", "exact"),
     (16, True, "bound", "taylor"),

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import realfm_jax as rfm
-from realfm_jax.each import add_up
 from realfm_jax.scalar import derivative, log, root, rough_log
 
 
@@ -46,12 +45,6 @@ def test_a_root_leaves_integers_among_its_arguments_alone() -> None:
 
     x, _ = root(f, 0.0, 10.0, (jnp.array([2.0, 9.0]), jnp.array(1)))
     assert float(x) == pytest.approx(3.0, rel=1e-15)
-
-
-def test_adding_up_is_a_sum_also_of_float32() -> None:
-    x = jnp.asarray(np.random.default_rng(0).uniform(size=1000), jnp.float32)
-    assert float(add_up(x)) == pytest.approx(float(np.asarray(x, float).sum()), rel=1e-6)
-    np.testing.assert_array_equal(jax.grad(add_up)(x), np.ones(1000))
 
 
 @pytest.mark.parametrize(
