@@ -125,7 +125,7 @@ def test_rounds_computed_in_one_call_are_the_same_rounds(monkeypatch: pytest.Mon
     monkeypatch.setattr(loop, "CALL_BYTES", 1)
     one = rich_run(2)
     assert calls[2:] == [(3, 1, 2)] * 6
-    close(several.clients, one.clients)
+    close(several.clients, one.clients, 2e-4)  # compiled apart, rounded apart
     np.testing.assert_allclose(several.curves.loss, one.curves.loss, rtol=1e-6)
 
 
