@@ -1,8 +1,9 @@
 """Print and save the tables: time per equilibrium, here and by its peers, same run, same answers.
 
 Every answer is checked before it is timed. JAX programs, ours and optimistix's, are compiled for vectors of
-512 bits, as `sweep` does. Times are the shortest of several runs, compiling apart, on all
-cores for what JAX compiled and on one for NumPy and SciPy. Ratios are to the first row of a table.
+512 bits, as `sweep` does. Times are the shortest of several runs, in turns with the others of the table,
+compiling apart, on all cores for what JAX compiled and on one for NumPy and SciPy. Ratios are to the first
+row of a table.
 """
 
 import argparse
@@ -29,7 +30,7 @@ class Effort:
     """How long to measure, and on what.
 
     Attributes:
-      seconds: for each row; three runs at the least.
+      seconds: for each row; a run in every round at the least.
       few: games given to slow peers.
       sizes: numbers of devices of one game.
       cold: whether to forget everything compiled before, so that compile times are a newcomer's.
@@ -40,19 +41,22 @@ class Effort:
     sizes: tuple[int, ...] = (16, 1_000, 100_000, 1_000_000)
     cold: bool = True
 
-    def best(self, run: Callable[[], Any]) -> float:
-        """The shortest of the runs that fit in, seconds."""
-        times: list[float] = []
-        while len(times) < 3 or sum(times) < self.seconds:
-            begun = time.perf_counter()
-            jax.block_until_ready(run())
-            times.append(time.perf_counter() - begun)
-        return min(times)
+    def best(self, runs: Sequence[Callable[[], Any]]) -> list[float]:
+        """The shortest time of each, seconds; in turns, because a shared machine changes its pace."""
+        times: list[list[float]] = [[] for _ in runs]
+        for turn in range(1, ROUNDS + 1):
+            for run, taken in zip(runs, times, strict=True):
+                while len(taken) < turn or sum(taken) < self.seconds * turn / ROUNDS:
+                    begun = time.perf_counter()
+                    jax.block_until_ready(run())
+                    taken.append(time.perf_counter() - begun)
+        return [min(taken) for taken in times]
 
-    def row(self, name: str, count: int, run: Callable[[], Any], ours: Row | None, **known: Any) -> Row:
-        """The row of a run whose answers have been checked; ratios are to `ours`, `None` if this is it."""
-        seconds = self.best(run)
-        return Row(name, count, seconds, seconds / count / ours.each if ours else 1.0, **known)
+    def timed(self, checked: Sequence[tuple[Row, Callable[[], Any]]]) -> list[Row]:
+        """Rows whose answers have been checked, with the times of their runs; ratios are to the first."""
+        seconds = self.best([run for _, run in checked])
+        rows = [dataclasses.replace(row, seconds=t) for (row, _), t in zip(checked, seconds, strict=True)]
+        return [dataclasses.replace(row, ratio=row.each / rows[0].each) for row in rows]
 
     def compiled(self, f: Callable[..., Any], *args: Any) -> tuple[Any, float]:
         """f compiled for these arguments, and the seconds that took."""
@@ -63,6 +67,9 @@ class Effort:
         return program, time.perf_counter() - begun
 
 
+OPTIMISTIX = "optimistix: Newton, n-dimensional, jitted"
+ROUNDS = 5
+"""In which all rows of a table have their turn."""
 QUICK = Effort(seconds=0.0, few=2, sizes=(16,), cold=False)
 
 
@@ -104,22 +111,24 @@ def many_games(games: int, devices: int, effort: Effort) -> list[Row]:
         "one root, tuned": peers.with_tuned_nelder_mead,
     }.items():
         run = functools.partial(one_by_one, peer)
-        slow.append((how, run, agreed(how, run(), [x[:few] for x in answers], 1e-6)))
-    name = "realfm_jax: jit(vmap(solve))"
-    ours = effort.row(name, games, lambda: solve(*inputs), None, compile_seconds=seconds)
-    return [
-        ours,
-        through_sweep((cost, scale), answers, effort, ours),
-        effort.row("NumPy: vectorised bisection", games, bisection, ours, difference=off),
-        *(
-            effort.row(f"SciPy: Nelder-Mead, hybrid root; {how}", few, run, ours, difference=off)
-            for how, run, off in slow
-        ),
-        limit(answers.contribution, effort, ours),
-    ]
+        differs = agreed(how, run(), [x[:few] for x in answers], 1e-6)
+        slow.append((Row(f"SciPy: Nelder-Mead, hybrid root; {how}", few, difference=differs), run))
+    rows = effort.timed(
+        [
+            (
+                Row("realfm_jax: jit(vmap(solve))", games, compile_seconds=seconds),
+                lambda: solve(*inputs),
+            ),
+            through_sweep((cost, scale), answers),
+            (Row("NumPy: vectorised bisection", games, difference=off), bisection),
+            *slow,
+            limit(answers.contribution, effort),
+        ]
+    )
+    return [*rows[:-1], dataclasses.replace(rows[-1], more={"curves_per_solve": 1 / rows[-1].ratio})]
 
 
-def through_sweep(drawn: Drawn, answers: Answers, effort: Effort, ours: Row) -> Row:
+def through_sweep(drawn: Drawn, answers: Answers) -> tuple[Row, Callable[[], Any]]:
     """The same games through the labelled front door."""
     cost, scale = drawn
     game = game_of(cost[0], scale[0])
@@ -134,18 +143,17 @@ def through_sweep(drawn: Drawn, answers: Answers, effort: Effort, ours: Row) -> 
     errors = 1 - ds.server_accuracy, 1 - ds.accuracy
     found = ds.local_contribution, ds.contribution, *errors, ds.utility, ds.server_utility
     off = agreed("sweep", found, answers, 1e-9)
-    row = effort.row("realfm_jax: sweep, labelled Dataset", len(cost), run, ours, difference=off)
-    return dataclasses.replace(row, compile_seconds=max(first - row.seconds, 0.0))
+    name = "realfm_jax: sweep, labelled Dataset"
+    return Row(name, len(cost), compile_seconds=first, difference=off), run
 
 
-def limit(m: jax.Array, effort: Effort, ours: Row) -> Row:
+def limit(m: jax.Array, effort: Effort) -> tuple[Row, Callable[[], Any]]:
     """What no solver can go below: the accuracy curve, evaluated once per device."""
     curve = rfm.GeneralizationBound(peers.A_OPT, peers.K)
     evaluate, seconds = effort.compiled(lambda curve, m: curve.error(m), curve, m)
     off = agreed("accuracy curve", [evaluate(curve, m)], [peers.error(np.asarray(m))], 1e-12)
-    known = {"compile_seconds": seconds, "difference": off}
-    row = effort.row("limit: one curve per device", len(m), lambda: evaluate(curve, m), ours, **known)
-    return dataclasses.replace(row, more={"curves_per_solve": 1 / row.ratio})
+    name = "limit: one curve per device"
+    return Row(name, len(m), compile_seconds=seconds, difference=off), lambda: evaluate(curve, m)
 
 
 def general_tools(devices: int, effort: Effort) -> list[Row]:
@@ -156,33 +164,31 @@ def general_tools(devices: int, effort: Effort) -> list[Row]:
     root = functools.partial(peers.with_root, cost, scale)
     answers = answers_of(solve(game))
     off = agreed("SciPy root", root(), answers, 1e-9)
-    ours = effort.row("realfm_jax: jit(solve)", 1, lambda: solve(game), None, compile_seconds=seconds)
-    return [
-        ours,
-        with_optimistix((cost, scale), answers, effort, ours),
-        effort.row("SciPy: hybrid root, n-dimensional", 1, root, ours, difference=off),
-    ]
-
-
-def with_optimistix(drawn: Drawn, answers: Answers, effort: Effort, ours: Row) -> Row:
-    """Its row; without figures where it is not installed."""
-    name, newton = "optimistix: Newton, n-dimensional, jitted", peers.optimistix_solver()
+    ours = Row("realfm_jax: jit(solve)", 1, compile_seconds=seconds), lambda: solve(game)
+    scipy = Row("SciPy: hybrid root, n-dimensional", 1, difference=off), root
+    newton = with_optimistix((cost, scale), answers, effort)
     if newton is None:
-        return Row(f"{name} (missing: pip install optimistix)", 1)
+        return [*effort.timed([ours, scipy]), Row(f"{OPTIMISTIX} (missing: pip install optimistix)", 1)]
+    return effort.timed([ours, newton, scipy])
+
+
+def with_optimistix(drawn: Drawn, answers: Answers, effort: Effort) -> tuple[Row, Callable[[], Any]] | None:
+    """Its row; `None` where it is not installed."""
+    newton = peers.optimistix_solver()
+    if newton is None:
+        return None
     inputs = jax.device_put(drawn)
     solve, seconds = effort.compiled(newton, *inputs)
-    known = {"compile_seconds": seconds, "difference": agreed(name, solve(*inputs), answers, 1e-9)}
-    return effort.row(name, 1, lambda: solve(*inputs), ours, **known)
+    off = agreed(OPTIMISTIX, solve(*inputs), answers, 1e-9)
+    return Row(OPTIMISTIX, 1, compile_seconds=seconds, difference=off), lambda: solve(*inputs)
 
 
 def many_devices(effort: Effort) -> list[Row]:
     """C: one game, ever more devices, no two alike."""
-    first, *others = effort.sizes
-    smallest = one_size(first, effort, None)
-    return [smallest, *(one_size(n, effort, smallest) for n in others)]
+    return effort.timed([one_size(n, effort) for n in effort.sizes])
 
 
-def one_size(n: int, effort: Effort, smallest: Row | None) -> Row:
+def one_size(n: int, effort: Effort) -> tuple[Row, Callable[[], Any]]:
     """One game of n devices: time and memory of its solution, and time of its gradient."""
     cost, scale = draw(n)
     game = game_of(cost, scale)
@@ -190,8 +196,9 @@ def one_size(n: int, effort: Effort, smallest: Row | None) -> Row:
     answers = [x[None] for x in answers_of(solve(game))]
     off = agreed(f"NumPy, {n} devices", peers.with_numpy(cost[None], scale[None]), answers, 1e-9)
     more = {"temporary_bytes_per_device": solve.memory_analysis().temp_size_in_bytes / n}
-    known = {"compile_seconds": seconds, "difference": off, "more": more | gradient(game, effort)}
-    return effort.row(f"realfm_jax: {n:,} devices", n, lambda: solve(game), smallest, **known)
+    more |= gradient(game, effort)
+    row = Row(f"realfm_jax: {n:,} devices", n, compile_seconds=seconds, difference=off, more=more)
+    return row, lambda: solve(game)
 
 
 def gradient(game: rfm.Game, effort: Effort) -> dict[str, float]:
@@ -206,8 +213,8 @@ def gradient(game: rfm.Game, effort: Effort) -> dict[str, float]:
     slope = (both(game)[1].devices.cost * cost).sum()
     up, down = (value(rfm.replace(game, cost=cost * (1 + h))) for h in (step, -step))
     agreed("gradient against finite differences", [slope], [(up - down) / (2 * step)], 1e-4)
-    ratio = effort.best(lambda: both(game)) / effort.best(lambda: value(game))
-    return {"gradient_over_value": ratio, "gradient_compile_seconds": compile_seconds}
+    slower, faster = effort.best([lambda: both(game), lambda: value(game)])
+    return {"gradient_over_value": slower / faster, "gradient_compile_seconds": compile_seconds}
 
 
 def tables(games: int, devices: int, measured: dict[str, list[Row]]) -> str:

@@ -78,7 +78,8 @@ class Devices:
 
         def one(row: Any) -> Any:
             mine, args = row
-            return f(tree.unflatten([mine.get(i, leaf) for i, leaf in enumerate(leaves)]), *args)
+            device = jax.tree.unflatten(tree, [mine.get(i, leaf) for i, leaf in enumerate(leaves)])
+            return f(device, *args)
 
         return one, len(self), (own, args)
 
