@@ -8,7 +8,7 @@ import pytest
 import realfm_jax as rfm
 from realfm_jax.each import FEW, LANES, add_up, map_each, sum_each
 
-SIZES = [1, 2, LANES, LANES + 1, FEW, FEW + 1, 2 * FEW - 1, 2 * FEW]
+SIZES = [1, 2, LANES, LANES + 1, FEW, FEW + 1, FEW + 2, 2 * FEW - 1, 2 * FEW]
 
 
 def rows_of(size: int) -> dict[str, jax.Array]:

@@ -153,6 +153,7 @@ def test_the_same_again_is_the_same_and_nothing_is_overwritten(
     assert "holds no experiment" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_to_the_same_numbers(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "realfm_jax.experiments.digits", *FEW, "--out"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}

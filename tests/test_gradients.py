@@ -100,7 +100,7 @@ def ways(shaping: str, method: str, situation: str, *marks: pytest.MarkDecorator
     ("shaping", "method", "situation"),
     [
         ways("taylor", "aggregate", "plain"),
-        ways("exact", "aggregate", "unequal a_opt"),
+        ways("exact", "aggregate", "unequal a_opt", pytest.mark.slow),
         ways("taylor", "best_response", "plain", pytest.mark.slow),
         ways("taylor", "aggregate", "unequal a_opt", pytest.mark.slow),
         ways("exact", "aggregate", "plain", pytest.mark.slow),
