@@ -119,11 +119,8 @@ def make_plan(
     variants = list(_variants(game, axes))
     for variant in variants:
         check_method(method, variant)
-        # What is allowed is always an interval: the extremes speak for all values.
-        for end in (0, 1):
-            ends = {a.name: (a.extremes[end], a.values.ndim > 1) for a in axes if not a.is_choice}
-            rows = {name: np.full(len(variant.devices), x) if row else x for name, (x, row) in ends.items()}
-            replace(variant, **rows)
+        for values in _extremes(len(variant.devices), axes):
+            replace(variant, **values)
     devices = max(len(variant.devices) for variant in variants)
     left, block = chunk or batch(devices), {}
     for name, length in reversed(shape.items()):
@@ -155,6 +152,17 @@ def _axis(game: Game, name: str, values: Any, matched: bool) -> Axis:
     if not np.isfinite(extremes).all():  # not-a-number anywhere is the least and the largest
         raise ValueError(f"{name} must have at least one value, all finite; got {values!r:.80}")
     return Axis(name, array, "game" if matched else f"{name}_row" if rows else name, extremes)
+
+
+def _extremes(devices: int, axes: tuple[Axis, ...]) -> Iterator[dict[str, Any]]:
+    """What to check: what is allowed is always an interval, so the extremes speak for all values."""
+    numbers = [axis for axis in axes if not axis.is_choice]
+    if devices > 1 and all(axis.values.ndim > 1 for axis in numbers):  # both, among the devices of one game
+        yield {axis.name: np.resize(axis.extremes, devices) for axis in numbers}
+        return
+    for end in (0, 1):
+        ends = {axis.name: (axis.extremes[end], axis.values.ndim > 1) for axis in numbers}
+        yield {name: np.full(devices, x) if row else x for name, (x, row) in ends.items()}
 
 
 def _variants(game: Game, axes: tuple[Axis, ...]) -> Iterator[Game]:
