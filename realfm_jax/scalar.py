@@ -102,7 +102,7 @@ def _log_by_polynomial(x: Array) -> Array:
     bits = lax.bitcast_convert_type(x, jnp.int64) + (one - least)
     power = ((bits >> 52) - 1023).astype(x.dtype)
     t = lax.bitcast_convert_type((bits & ((1 << 52) - 1)) + least, x.dtype)
-    s = (t - 1) * (1 / (t + 1))
+    s = (t - 1) * (1 / (t + 1))  # not one quotient, which XLA would write to memory
     z, (a, b, c, d, e, f, g) = s * s, _ARTANH
     # In pairs, so that multiplications need not wait for each other.
     polynomial = (a + b * z) + (c + d * z) * z**2 + ((e + f * z) + g * z**2) * (z**2) ** 2
